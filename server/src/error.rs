@@ -1,0 +1,103 @@
+//! Why a request fails, and the one place where that becomes a gRPC status.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+/// Domain of the machine-readable reasons.
+const DOMAIN: &str = "zeitnot.v1";
+
+/// A field of a request and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Path of the field, such as `position.moves[17]`.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+}
+
+impl Violation {
+    /// Something wrong with a field.
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+        Violation { field: field.into(), problem: problem.into() }
+    }
+}
+
+/// Why a request fails.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ServiceError {
+    /// The request makes no sense.
+    #[error("{}", .0.iter().map(|v| format!("{}: {}", v.field, v.problem)).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<Violation>),
+    /// No model of this name is served.
+    #[error("model: there is no model `{0}`")]
+    UnknownModel(String),
+    /// As many requests as allowed are waiting.
+    #[error("the queue is full")]
+    Overloaded {
+        /// When trying again may succeed.
+        retry_after: Duration,
+    },
+    /// The client's or the server's deadline passed.
+    #[error("the deadline passed before the prediction was ready")]
+    DeadlineExceeded,
+    /// The models are still being loaded.
+    #[error("the models are being loaded")]
+    Starting,
+    /// The worker that held the request is gone.
+    #[error("the request was lost when its worker stopped")]
+    WorkerLost,
+    /// The model could not be run.
+    #[error("the model could not be run")]
+    Inference,
+}
+
+impl ServiceError {
+    fn code(&self) -> Code {
+        match self {
+            ServiceError::Invalid(_) => Code::InvalidArgument,
+            ServiceError::UnknownModel(_) => Code::NotFound,
+            ServiceError::Overloaded { .. } => Code::ResourceExhausted,
+            ServiceError::DeadlineExceeded => Code::DeadlineExceeded,
+            ServiceError::Starting | ServiceError::WorkerLost => Code::Unavailable,
+            ServiceError::Inference => Code::Internal,
+        }
+    }
+
+    fn reason(&self) -> &'static str {
+        match self {
+            ServiceError::Invalid(_) => "INVALID_REQUEST",
+            ServiceError::UnknownModel(_) => "UNKNOWN_MODEL",
+            ServiceError::Overloaded { .. } => "QUEUE_FULL",
+            ServiceError::DeadlineExceeded => "DEADLINE",
+            ServiceError::Starting => "STARTING",
+            ServiceError::WorkerLost => "WORKER_LOST",
+            ServiceError::Inference => "INFERENCE_FAILED",
+        }
+    }
+}
+
+impl From<ServiceError> for Status {
+    fn from(error: ServiceError) -> Self {
+        let mut details = ErrorDetails::new();
+        details.set_error_info(error.reason(), DOMAIN, std::collections::HashMap::<String, String>::new());
+        match &error {
+            ServiceError::Invalid(violations) => {
+                for Violation { field, problem } in violations {
+                    details.add_bad_request_violation(field, problem);
+                }
+            }
+            ServiceError::Overloaded { retry_after } => {
+                details.set_retry_info(Some(*retry_after));
+            }
+            ServiceError::UnknownModel(_)
+            | ServiceError::DeadlineExceeded
+            | ServiceError::Starting
+            | ServiceError::WorkerLost
+            | ServiceError::Inference => {}
+        }
+        Status::with_error_details(error.code(), error.to_string(), details)
+    }
+}

@@ -1,0 +1,135 @@
+//! Runs the server from bound sockets to a clean end.
+
+use std::{future::Future, net::SocketAddr, sync::Arc};
+
+use anyhow::{Context, Result};
+use arc_swap::ArcSwap;
+use tokio::{
+    net::TcpListener,
+    sync::{mpsc, oneshot},
+};
+use tonic::transport::server::TcpIncoming;
+use zeitnot_proto::v1::{model_service_server::ModelServiceServer, prediction_service_server::PredictionServiceServer};
+
+use crate::{admin, config::Config, metrics::Metrics, models::Models, readiness::Readiness, service::Service};
+
+/// Sockets to serve on.
+pub struct Listeners {
+    grpc: TcpListener,
+    admin: TcpListener,
+}
+
+impl Listeners {
+    /// Binds both ports; port 0 takes a free one.
+    ///
+    /// # Errors
+    ///
+    /// When an address is taken or not ours, naming the option.
+    pub async fn bind(config: &Config) -> Result<Self> {
+        let bind = |option: &'static str, address: SocketAddr| async move {
+            TcpListener::bind(address).await.with_context(|| format!("--{option}: cannot listen on {address}"))
+        };
+        Ok(Listeners {
+            grpc: bind("listen", config.listen).await?,
+            admin: bind("admin-listen", config.admin_listen).await?,
+        })
+    }
+
+    /// Address of the gRPC port.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn grpc_address(&self) -> Result<SocketAddr> {
+        Ok(self.grpc.local_addr()?)
+    }
+
+    /// Address of the admin port.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin.local_addr()?)
+    }
+}
+
+/// Serves until `shutdown` is done and what was accepted is answered.
+///
+/// Order of the end: NOT_SERVING; serve on for the drain delay; stop accepting; finish what was accepted, up to the
+/// drain limit.
+///
+/// # Errors
+///
+/// When the model cannot be loaded or a port fails.
+pub async fn run(
+    config: Config,
+    listeners: Listeners,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    let config = Arc::new(config);
+    let metrics = Metrics::new()?;
+    let (health, health_service) = tonic_health::server::health_reporter();
+    let readiness = Readiness::new(health, metrics.clone()).await;
+    let models = Arc::new(ArcSwap::from_pointee(Models::default()));
+    let (dead, mut deaths) = mpsc::unbounded_channel();
+
+    let admin = axum::serve(listeners.admin, admin::routes(metrics.clone()));
+    let admin = tokio::spawn(async move { admin.await });
+
+    let service = Service::new(Arc::clone(&models), metrics.clone(), Arc::clone(&config));
+    let limit = config.max_message_bytes;
+    let (stop, stopped) = oneshot::channel::<()>();
+    let router = tonic::transport::Server::builder()
+        .add_service(health_service)
+        .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
+        .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)
+        .add_service(PredictionServiceServer::new(service.clone()).max_decoding_message_size(limit))
+        .add_service(ModelServiceServer::new(service).max_decoding_message_size(limit));
+    let incoming = TcpIncoming::from(listeners.grpc).with_nodelay(Some(true));
+    let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async {
+        let _ = stopped.await; // The sender's end means the same as its word.
+    }));
+
+    let loaded = Models::load(&config, &metrics, &dead).await?;
+    models.store(Arc::new(loaded));
+    readiness.set(true).await;
+    tracing::info!("ready");
+
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            () = &mut shutdown => break,
+            Some(worker) = deaths.recv() => {
+                tracing::error!(worker, "a worker died");
+                readiness.set(false).await;
+            }
+            ended = &mut grpc => {
+                return ended.context("the gRPC server died")?.context("the gRPC server failed");
+            }
+        }
+    }
+
+    readiness.set(false).await;
+    tracing::info!(delay_ms = config.drain_delay_ms, "draining");
+    tokio::time::sleep(config.drain_delay()).await;
+    let _ = stop.send(()); // The server has ended already when nobody listens.
+    match tokio::time::timeout(config.drain_limit(), &mut grpc).await {
+        Ok(ended) => ended.context("the gRPC server died")?.context("the gRPC server failed")?,
+        Err(_) => {
+            tracing::warn!(limit_ms = config.drain_limit_ms, "the drain limit passed with requests open");
+            grpc.abort();
+        }
+    }
+    admin.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Describes the services to clients, in the newer and the older reflection protocol.
+fn reflection() -> tonic_reflection::server::Builder<'static> {
+    tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(zeitnot_proto::DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
+}

@@ -1,0 +1,21 @@
+//! Structured logs on standard error.
+
+use anyhow::{Context, Result};
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Config, LogFormat};
+
+/// Starts logging.
+///
+/// # Errors
+///
+/// When `--log` cannot be read.
+pub fn start(config: &Config) -> Result<()> {
+    let filter = EnvFilter::try_new(&config.log).with_context(|| format!("--log: cannot read `{}`", config.log))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().init(),
+    }
+    Ok(())
+}

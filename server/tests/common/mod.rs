@@ -1,0 +1,121 @@
+//! A real server on free ports, in this process.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::OnceLock,
+    time::Duration,
+};
+
+use tokio::{sync::oneshot, task::JoinHandle};
+use tonic::transport::Channel;
+use zeitnot_inference::Metadata;
+use zeitnot_network::{OtterConfig, Weights, onnx, specs};
+use zeitnot_proto::v1::{
+    Clock, Mover, Opponent, Position, PredictRequest, TimeControl, model_service_client::ModelServiceClient,
+    prediction_service_client::PredictionServiceClient,
+};
+use zeitnot_server::{
+    cli::{Cli, Command},
+    server::{self, Listeners},
+};
+
+pub(crate) struct Server {
+    pub(crate) channel: Channel,
+    pub(crate) admin: String,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Server {
+    /// Starts a server with further flags and waits until it is ready.
+    pub(crate) async fn start(flags: &[&str]) -> Self {
+        let server = Server::start_cold(flags).await;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        while get(&server.admin, "/ready").await.0 != 200 {
+            assert!(tokio::time::Instant::now() < deadline, "not ready after a minute");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        server
+    }
+
+    /// Starts a server and does not wait.
+    pub(crate) async fn start_cold(flags: &[&str]) -> Self {
+        let fixed = ["zeitnot", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--drain-delay-ms=0"];
+        let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
+        let Command::Serve(configured) = Cli::read(arguments).unwrap().command else { unreachable!() };
+        let listeners = Listeners::bind(&configured.options).await.unwrap();
+        let (grpc, admin) = (listeners.grpc_address().unwrap(), listeners.admin_address().unwrap());
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let task = tokio::spawn(server::run(configured.options, listeners, shutdown));
+        let channel = Channel::from_shared(format!("http://{grpc}")).unwrap().connect_lazy();
+        Server { channel, admin: admin.to_string(), stop, task }
+    }
+
+    pub(crate) fn predictions(&self) -> PredictionServiceClient<Channel> {
+        PredictionServiceClient::new(self.channel.clone())
+    }
+
+    pub(crate) fn models(&self) -> ModelServiceClient<Channel> {
+        ModelServiceClient::new(self.channel.clone())
+    }
+
+    /// One figure of `/metrics`, by its whole name with labels.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let (_, text) = get(&self.admin, "/metrics").await;
+        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+    }
+
+    /// Asks for the end and waits for it.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let _ = self.stop.send(());
+        self.task.await.unwrap()
+    }
+}
+
+/// Status and body of an HTTP GET.
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+pub(crate) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
+    Some(prost_types::Duration { seconds, nanos: 0 })
+}
+
+/// A request with everything known.
+pub(crate) fn request(moves: &[&str]) -> PredictRequest {
+    PredictRequest {
+        position: Some(Position { initial_fen: String::new(), moves: moves.iter().map(ToString::to_string).collect() }),
+        mover: Some(Mover { rating: Some(1500), rating_system: 0 }),
+        opponent: Some(Opponent { rating: Some(1520), rating_system: 0 }),
+        time_control: Some(TimeControl { initial: seconds(600), increment: seconds(5) }),
+        clock: Some(Clock { mover_remaining: seconds(590), opponent_remaining: None }),
+        ..PredictRequest::default()
+    }
+}
+
+/// The reference network with weights by formula: some 25 ms a position on one core, slow enough to fill queues.
+pub(crate) fn slow_model() -> PathBuf {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        let config = OtterConfig::reference();
+        let weights = Weights::by_formula(&specs::of(&config));
+        let metadata = Metadata::new("slow", "7", "nothing", "GPL-3.0-or-later");
+        let bytes = onnx::export(&config, &weights, &metadata.entries()).unwrap();
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slow-{}.onnx", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        path
+    })
+    .clone()
+}

@@ -1,0 +1,211 @@
+//! The real binary: signals, options, and the calls of the documentation.
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    time::Duration,
+};
+
+use common::{get, request, slow_model};
+use tonic::{Code, transport::Channel};
+use zeitnot_proto::v1::prediction_service_client::PredictionServiceClient;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_zeitnot");
+
+struct Process {
+    child: Child,
+    grpc: String,
+    admin: String,
+}
+
+impl Process {
+    async fn start(flags: &[&str]) -> Self {
+        let mut child = Command::new(BINARY)
+            .args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-format=json"])
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut addresses = None;
+        for line in lines.by_ref() {
+            let line = line.unwrap();
+            let log: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+            let fields = &log["fields"];
+            if fields["message"] == "listening" {
+                let address = |key: &str| fields[key].as_str().unwrap().to_owned();
+                addresses = Some((address("grpc"), address("admin")));
+            }
+            if fields["message"] == "ready" {
+                break;
+            }
+        }
+        // Someone must read on, or the process blocks on a full pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let (grpc, admin) = addresses.unwrap();
+        Process { child, grpc, admin }
+    }
+
+    async fn client(&self) -> PredictionServiceClient<Channel> {
+        let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap();
+        PredictionServiceClient::new(channel)
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    async fn exit_code(mut self) -> Option<i32> {
+        tokio::task::spawn_blocking(move || self.child.wait().unwrap().code()).await.unwrap()
+    }
+
+    async fn admitted(&self) -> f64 {
+        let (_, text) = get(&self.admin, "/metrics").await;
+        let line = text.lines().find(|line| line.starts_with("zeitnot_admitted_requests ")).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
+    let slow = slow_model();
+    let flags = ["--model", slow.to_str().unwrap(), "--workers=1", "--drain-delay-ms=0"];
+    let process = Process::start(&flags).await;
+    let client = process.client().await;
+    let requests = (0..48).map(|_| {
+        let mut client = client.clone();
+        tokio::spawn(async move { client.predict(request(&["e4"])).await })
+    });
+    let requests = requests.collect::<Vec<_>>();
+    // 48 positions take this worker over half a second; all are in before the first few are out.
+    while process.admitted().await < 32.0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    process.signal("TERM");
+    for task in requests {
+        assert_eq!(task.await.unwrap().unwrap().into_inner().moves.len(), 20);
+    }
+    assert_eq!(process.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
+    let process = Process::start(&["--drain-delay-ms=400"]).await;
+    let clients = (0..8).map(|_| async { process.client().await });
+    let mut tasks = Vec::new();
+    for client in clients {
+        let mut client = client.await;
+        tasks.push(tokio::spawn(async move {
+            let mut answered = 0;
+            loop {
+                match client.predict(request(&["e4", "e5"])).await {
+                    Ok(_) => answered += 1,
+                    Err(status) => return (answered, status),
+                }
+            }
+        }));
+    }
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    process.signal("TERM");
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert_eq!(get(&process.admin, "/ready").await.0, 503, "balancers learn of the end");
+    assert_eq!(get(&process.admin, "/live").await.0, 200);
+    let still = process.client().await.predict(request(&["d4"])).await;
+    assert!(still.is_ok(), "it serves on during the drain delay");
+    for task in tasks {
+        let (answered, last) = task.await.unwrap();
+        assert!(answered > 0);
+        // The one error a client sees is that of a connection which can no longer be made.
+        let refused = format!("{last:?}");
+        assert_eq!(last.code(), Code::Unavailable, "{refused}");
+        assert!(refused.contains("ConnectError") || refused.contains("Connection refused"), "{refused}");
+    }
+    assert_eq!(process.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn an_open_stream_does_not_keep_the_server_from_ending() {
+    use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+    let process = Process::start(&["--drain-delay-ms=0", "--drain-limit-ms=300"]).await;
+    let channel = Channel::from_shared(format!("http://{}", process.grpc)).unwrap().connect().await.unwrap();
+    let mut watch =
+        HealthClient::new(channel).watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
+    watch.message().await.unwrap().unwrap();
+    process.signal("INT");
+    assert_eq!(process.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn the_documented_calls_work() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let grpcurl = root.join(".native/bin/grpcurl");
+    assert!(grpcurl.exists(), "`make setup` installs grpcurl");
+    let process = Process::start(&[]).await;
+    let script = root.join("client-examples/grpcurl/examples.sh");
+    let run = Command::new("bash").arg(script).arg(&process.grpc).env("GRPCURL", grpcurl).output().unwrap();
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{out}\n{err}");
+    for expected in
+        ["\"san\": \"Nf3\"", "SERVING", "GAME_OVER_CHECKMATE", "moves[2]: Nf7 is not legal", "\"unknown\": ["]
+    {
+        assert!(out.contains(expected), "{expected} is missing in\n{out}\n{err}");
+    }
+}
+
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    Command::new(BINARY).args(arguments).envs(environment.iter().copied()).output().unwrap()
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_flag_beats_the_variable_beats_the_file_beats_the_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("zeitnot.toml");
+    std::fs::write(&file, "queue = 1\nmax-batch = 2\nworkers = 3\nreflection = false\n").unwrap();
+    let file = file.to_str().unwrap();
+    let output =
+        run(&["config", "--config", file, "--queue=10"], &[("ZEITNOT_MAX_BATCH", "20"), ("ZEITNOT_QUEUE", "11")]);
+    let text = printed(&output);
+    for line in ["queue = 10", "max-batch = 20", "workers = 3", "reflection = false", "threads = 1"] {
+        assert!(text.lines().any(|printed| printed == line), "{line} is missing in\n{text}");
+    }
+    // What it prints is a file that means the same.
+    let again = folder.path().join("again.toml");
+    std::fs::write(&again, &text).unwrap();
+    assert_eq!(printed(&run(&["config", "--config", again.to_str().unwrap()], &[])), text);
+}
+
+#[test]
+fn wrong_options_are_named_before_anything_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("bad.toml");
+    let complaint = |arguments: &[&str]| {
+        let output = run(arguments, &[]);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    std::fs::write(&file, "banana = 1\n").unwrap();
+    let path = file.to_str().unwrap();
+    assert!(complaint(&["serve", "--config", path]).contains("bad.toml: there is no option `banana`"));
+    std::fs::write(&file, "queue = \n").unwrap();
+    assert!(complaint(&["serve", "--config", path]).contains("line 1"));
+    assert!(complaint(&["serve", "--max-batch=0"]).contains("--max-batch: must be at least 1"));
+    assert!(complaint(&["serve", "--device=tpu"]).contains("`tpu` is not one of auto, cpu, cuda"));
+    assert!(complaint(&["check", "--device=cuda"]).contains("CUDA cannot be used"));
+    assert!(complaint(&["check", "--onnxruntime=/nowhere.so"]).contains("there is no such file"));
+}
+
+#[test]
+fn check_says_what_the_model_is() {
+    let text = printed(&run(&["check", "--device=cpu"], &[]));
+    assert!(text.contains("the embedded model: zeitnot-compact version "), "{text}");
+    assert!(text.contains("runs on cpu"), "{text}");
+}

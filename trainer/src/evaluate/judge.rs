@@ -1,0 +1,190 @@
+//! Runs models over decisions.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+use anyhow::{Result, anyhow};
+use indicatif::{ProgressBar, ProgressStyle};
+use shakmaty::{Color, Position};
+use zeitnot_encoding::{LegalMoves, OtterBatch, Situation, otter::rating_bucket, vocabulary};
+use zeitnot_inference::{Metadata, Runtime, Session, SessionOptions};
+
+use super::{HeldOut, Options, metrics::Score};
+use crate::record::Decision;
+
+/// Decisions in one run.
+const BATCH: usize = 128;
+/// Games a thread takes at once.
+const CHUNK: usize = 4;
+/// Upper ends of the groups by share of the initial time left, except the last.
+const CLOCK_SHARES: [f32; 5] = [0.05, 0.1, 0.25, 0.5, 0.75];
+
+/// The scores of all models on all decisions.
+pub struct Verdicts {
+    /// What each model says of itself.
+    pub models: Vec<Metadata>,
+    /// Every decision, in the order of the games.
+    pub decisions: Vec<Judged>,
+}
+
+/// A decision and what each model made of it.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// Number of the player who decided.
+    pub player: u32,
+    /// Group by the mover's rating, 0 to 10.
+    pub rating: usize,
+    /// Group by ply, 0 to 2.
+    pub phase: usize,
+    /// Group by share of the clock left, 0 to 5; none when unknown.
+    pub clock: Option<usize>,
+    /// One score per model and history length, lengths of a model side by side.
+    pub scores: Vec<Score>,
+}
+
+/// Judges every decision by every model at every history length.
+///
+/// # Errors
+///
+/// When a model cannot be opened or run.
+pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<Verdicts> {
+    let threads = match options.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let players = players(games);
+    let bar = ProgressBar::new(games.iter().map(|game| game.plies as u64).sum());
+    bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} decisions left {eta}")?);
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<(Vec<Metadata>, Vec<(usize, Judged)>)> {
+        let mut sessions = open(runtime, options)?;
+        let mut judged = Vec::new();
+        loop {
+            let first = next.fetch_add(CHUNK, Ordering::Relaxed);
+            let chunk = games.iter().enumerate().skip(first).take(CHUNK).collect::<Vec<_>>();
+            if chunk.is_empty() {
+                break;
+            }
+            judge_games(&mut sessions, &chunk, &players, &options.history_lengths, &mut judged, &bar)?;
+        }
+        Ok((sessions.iter().map(|session| session.metadata().clone()).collect(), judged))
+    };
+    let results = thread::scope(|scope| {
+        let handles = (0..threads).map(|_| scope.spawn(work)).collect::<Vec<_>>();
+        let join =
+            |handle: thread::ScopedJoinHandle<'_, _>| handle.join().map_err(|_| anyhow!("a judging thread died"))?;
+        handles.into_iter().map(join).collect::<Result<Vec<_>>>()
+    })?;
+    bar.finish_and_clear();
+
+    let mut models = Vec::new();
+    let mut numbered = Vec::new();
+    for (metadata, judged) in results {
+        models = metadata;
+        numbered.extend(judged);
+    }
+    numbered.sort_by_key(|&(game, _)| game);
+    Ok(Verdicts { models, decisions: numbered.into_iter().map(|(_, judged)| judged).collect() })
+}
+
+fn open(runtime: &Runtime, options: &Options) -> Result<Vec<Session>> {
+    let how = SessionOptions { device: options.device, threads: 1 };
+    let open = |path: &Path| Session::open(runtime, path, how);
+    Ok(options.models.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?)
+}
+
+/// Numbers for the players' names; sites use different names for the same person.
+fn players(games: &[HeldOut]) -> HashMap<(String, String), u32> {
+    let mut numbers = HashMap::new();
+    for HeldOut { game, .. } in games {
+        for color in [Color::White, Color::Black] {
+            let next = numbers.len() as u32;
+            numbers.entry((game.site.clone(), game.player(color).name.clone())).or_insert(next);
+        }
+    }
+    numbers
+}
+
+fn judge_games(
+    sessions: &mut [Session],
+    games: &[(usize, &HeldOut)],
+    players: &HashMap<(String, String), u32>,
+    lengths: &[usize],
+    judged: &mut Vec<(usize, Judged)>,
+    bar: &ProgressBar,
+) -> Result<()> {
+    let mut waiting = Vec::with_capacity(BATCH);
+    for &(number, held_out) in games {
+        for decision in held_out.game.decisions().take(held_out.plies) {
+            let mover = held_out.game.player(decision.situation.position.turn());
+            let player = players.get(&(held_out.game.site.clone(), mover.name.clone())).copied().unwrap_or_default();
+            waiting.push((number, player, decision));
+            if waiting.len() == BATCH {
+                judge_batch(sessions, lengths, &mut waiting, judged)?;
+                bar.inc(BATCH as u64);
+            }
+        }
+    }
+    bar.inc(waiting.len() as u64);
+    judge_batch(sessions, lengths, &mut waiting, judged)
+}
+
+fn judge_batch(
+    sessions: &mut [Session],
+    lengths: &[usize],
+    waiting: &mut Vec<(usize, u32, Decision)>,
+    judged: &mut Vec<(usize, Judged)>,
+) -> Result<()> {
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let first = judged.len();
+    let legal = waiting.iter().map(|(_, _, decision)| LegalMoves::of(&decision.situation.position)).collect::<Vec<_>>();
+    judged.extend(waiting.iter().map(|(game, player, decision)| (*game, groups(*player, decision))));
+    let batches = lengths.iter().map(|&length| encode(waiting, length)).collect::<Vec<_>>();
+    for session in sessions {
+        for batch in &batches {
+            let answer = session.run(batch)?;
+            let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).enumerate();
+            for (row, (((_, judged), (_, _, decision)), legal)) in rows {
+                let policy = answer.row(row).map_or(&[][..], |(policy, _)| policy);
+                let played = vocabulary::index_of(decision.played, decision.situation.position.turn());
+                judged.scores.push(Score::of(legal, policy, played));
+            }
+        }
+    }
+    waiting.clear();
+    Ok(())
+}
+
+fn encode(decisions: &[(usize, u32, Decision)], length: usize) -> OtterBatch {
+    let mut batch = OtterBatch::with_capacity(decisions.len());
+    for (_, _, decision) in decisions {
+        let mut history = decision.situation.history;
+        history.truncate(length);
+        batch.push(&Situation { history, ..decision.situation.clone() });
+    }
+    batch
+}
+
+fn groups(player: u32, decision: &Decision) -> Judged {
+    let conditions = &decision.situation.conditions;
+    let share = conditions.time_control.zip(conditions.mover_clock).map(|(control, left)| left / control.initial);
+    Judged {
+        player,
+        rating: conditions.mover_rating.map_or(0, |rating| rating_bucket(rating) as usize),
+        phase: match decision.ply {
+            0..30 => 0,
+            30..80 => 1,
+            80.. => 2,
+        },
+        clock: share
+            .filter(|share| share.is_finite())
+            .map(|share| CLOCK_SHARES.iter().take_while(|&&end| share >= end).count()),
+        scores: Vec::new(),
+    }
+}

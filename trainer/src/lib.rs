@@ -1,0 +1,25 @@
+//! From human games to a served model.
+//!
+//! # Layout
+//!
+//! - [`record`]: one game; [`pgn`], [`clk`] and [`filter`] read and choose games, [`shard`] keeps them as Parquet.
+//! - [`prepare`]: PGN files to shards.
+//! - [`feed`]: shards to shuffled training batches.
+//! - [`train`]: batches to checkpoints, with tch.
+//! - [`export`]: checkpoints and published weights to ONNX.
+//! - [`evaluate`]: models against held-out games.
+//! - [`picture`]: drawings.
+
+pub mod clk;
+pub mod evaluate;
+#[cfg(feature = "tch")]
+pub mod export;
+pub mod feed;
+pub mod filter;
+pub mod pgn;
+pub mod picture;
+pub mod prepare;
+pub mod record;
+pub mod shard;
+#[cfg(feature = "tch")]
+pub mod train;

@@ -1,0 +1,123 @@
+//! Pictures of what people would rather see than read, as SVG.
+
+use std::path::Path;
+
+use anyhow::{Result, anyhow};
+use plotters::prelude::*;
+
+/// A named line.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// What it shows.
+    pub name: String,
+    /// Points from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Draws panels side by side, each with its curves over the same quantity.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()> {
+    let width = 480 * panels.len().max(1) as u32;
+    let root = SVGBackend::new(path, (width, 320)).into_drawing_area();
+    root.fill(&WHITE).map_err(drawing)?;
+    for (area, (title, curves)) in root.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
+        let points = || curves.iter().flat_map(|curve| &curve.points);
+        let (left, right) = range(points().map(|point| point.0));
+        let (low, high) = range(points().map(|point| point.1));
+        let mut chart = ChartBuilder::on(area)
+            .caption(*title, ("sans-serif", 18))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(48)
+            .build_cartesian_2d(left..right, low..high)
+            .map_err(drawing)?;
+        chart.configure_mesh().x_desc(x).x_labels(5).light_line_style(WHITE).draw().map_err(drawing)?;
+        for (number, curve) in curves.iter().enumerate() {
+            let color = Palette99::pick(number).to_rgba();
+            chart
+                .draw_series(LineSeries::new(curve.points.iter().copied(), color.stroke_width(2)))
+                .map_err(drawing)?
+                .label(curve.name.as_str())
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], color.stroke_width(2)));
+        }
+        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw().map_err(drawing)?;
+    }
+    root.present().map_err(drawing)
+}
+
+/// Lowest and highest value, never the same.
+fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
+    let low = values.clone().fold(f64::INFINITY, f64::min);
+    let high = values.fold(f64::NEG_INFINITY, f64::max);
+    if low < high { (low, high) } else { (low.min(0.0).max(-1e9), low.abs().min(1e9) + 1.0) }
+}
+
+fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
+    anyhow!("cannot draw: {error}")
+}
+
+/// A panel of grouped values with intervals.
+#[derive(Clone, Debug)]
+pub struct Bars {
+    /// Heading.
+    pub title: String,
+    /// Label of each group, and for each series a value with its interval where there is one.
+    pub groups: Vec<(String, Vec<Option<Interval>>)>,
+}
+
+/// A value and the ends of its interval.
+pub type Interval = (f64, [f64; 2]);
+
+/// Draws panels under each other: a dot with an interval for every group and series.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn bars(path: &Path, series: &[String], panels: &[Bars]) -> Result<()> {
+    let root = SVGBackend::new(path, (900, 300 * panels.len().max(1) as u32)).into_drawing_area();
+    root.fill(&WHITE).map_err(drawing)?;
+    for (area, panel) in root.split_evenly((panels.len().max(1), 1)).iter().zip(panels) {
+        let ends = || {
+            panel.groups.iter().flat_map(|group| group.1.iter().flatten()).flat_map(|(_, ends)| ends.iter().copied())
+        };
+        let (low, high) = range(ends());
+        let margin = 0.1 * (high - low);
+        let mut chart = ChartBuilder::on(area)
+            .caption(&panel.title, ("sans-serif", 18))
+            .margin(10)
+            .x_label_area_size(30)
+            .y_label_area_size(44)
+            .build_cartesian_2d(0.0..panel.groups.len().max(1) as f64, low - margin..high + margin)
+            .map_err(drawing)?;
+        let label = |x: &f64| panel.groups.get(*x as usize).map(|group| group.0.clone()).unwrap_or_default();
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .light_line_style(WHITE)
+            .x_labels(panel.groups.len() + 1)
+            .x_label_formatter(&label)
+            .draw()
+            .map_err(drawing)?;
+        for (number, name) in series.iter().enumerate() {
+            let color = Palette99::pick(number).to_rgba();
+            let shift = (number as f64 + 1.0) / (series.len() as f64 + 1.0);
+            let values = (0u32..).zip(&panel.groups).filter_map(|(group, (_, values))| {
+                values.get(number).copied().flatten().map(|value| (f64::from(group) + shift, value))
+            });
+            let marks = values.clone().map(|(x, (value, _))| Circle::new((x, value), 4, color.filled()));
+            let lines =
+                values.map(|(x, (_, [from, to]))| PathElement::new([(x, from), (x, to)], color.stroke_width(2)));
+            chart.draw_series(lines).map_err(drawing)?;
+            chart
+                .draw_series(marks)
+                .map_err(drawing)?
+                .label(name.as_str())
+                .legend(move |(x, y)| Circle::new((x + 8, y), 4, color.filled()));
+        }
+        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw().map_err(drawing)?;
+    }
+    root.present().map_err(drawing)
+}

@@ -1,0 +1,249 @@
+//! `zeitnot-train prepare`: PGN in, Parquet shards out, every game accounted for.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+    time::Instant,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    filter::{Filter, Reason},
+    pgn::{self, Dropped, Games},
+    shard::ShardWriter,
+};
+
+/// Examples kept for each reason.
+const EXAMPLES: usize = 3;
+
+/// Options of `prepare`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// PGN files, plain or .zst
+    #[arg(required = true)]
+    pub inputs: Vec<PathBuf>,
+    /// Folder of the shards
+    #[arg(long)]
+    pub out: PathBuf,
+    /// Which games to keep
+    #[command(flatten)]
+    pub filter: Filter,
+    /// Files read at the same time; 0 is one per core
+    #[arg(long, default_value_t = 0)]
+    pub jobs: usize,
+    /// Most games in one shard
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub shard_games: u64,
+}
+
+/// What became of the games of one input.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Report {
+    /// Name of the input file.
+    pub input: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The filter used.
+    pub filter: Filter,
+    /// Games read.
+    pub read: u64,
+    /// Games kept.
+    pub kept: u64,
+    /// Plies of the kept games.
+    pub positions: u64,
+    /// Games left out, by reason.
+    pub dropped: BTreeMap<Reason, Count>,
+    /// Set when the file's end could not be read.
+    pub damaged: Option<String>,
+    /// Names of the shards written.
+    pub shards: Vec<String>,
+}
+
+/// How many games were left out for a reason, and a few of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Count {
+    /// How many.
+    pub games: u64,
+    /// Number in the file (from 1), id and detail of the first few.
+    pub examples: Vec<String>,
+}
+
+impl Report {
+    fn drop(&mut self, dropped: Dropped) {
+        let count = self.dropped.entry(dropped.reason).or_default();
+        count.games += 1;
+        if count.examples.len() < EXAMPLES {
+            let detail = if dropped.detail.is_empty() { String::new() } else { format!(": {}", dropped.detail) };
+            count.examples.push(format!("{} game {} ({}){detail}", self.input, self.read, dropped.game));
+        }
+    }
+
+    fn dropped_total(&self) -> u64 {
+        self.dropped.values().map(|count| count.games).sum()
+    }
+
+    fn merge(&mut self, other: &Report) {
+        self.read += other.read;
+        self.kept += other.kept;
+        self.positions += other.positions;
+        for (&reason, count) in &other.dropped {
+            let total = self.dropped.entry(reason).or_default();
+            total.games += count.games;
+            let room = EXAMPLES.saturating_sub(total.examples.len());
+            total.examples.extend(count.examples.iter().take(room).cloned());
+        }
+    }
+}
+
+/// Prepares all inputs and returns the sum of their reports.
+///
+/// An input whose report is already in the output folder, with the same size and filter, is not read again.
+///
+/// # Errors
+///
+/// When an input cannot be opened, two inputs share a name, or the output cannot be written. Damaged games and
+/// damaged ends of files are reported, not errors.
+pub fn run(options: &Options) -> Result<Report> {
+    fs::create_dir_all(&options.out).with_context(|| format!("cannot create {}", options.out.display()))?;
+    let inputs = with_names(&options.inputs)?;
+    let bar = ProgressBar::new(inputs.iter().map(|input| input.bytes).sum());
+    let style = "{elapsed_precise} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {msg} left {eta}";
+    bar.set_style(ProgressStyle::with_template(style)?);
+    let positions = AtomicU64::new(0);
+    let started = Instant::now();
+
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(options.jobs).build()?;
+    let reports = pool.install(|| {
+        inputs.par_iter().map(|input| prepare(input, options, &bar, &positions)).collect::<Result<Vec<_>>>()
+    })?;
+    bar.finish_and_clear();
+
+    let mut total = Report { filter: options.filter.clone(), ..Report::default() };
+    reports.iter().for_each(|report| total.merge(report));
+    print(&reports, &total, positions.into_inner() as f64 / started.elapsed().as_secs_f64());
+    Ok(total)
+}
+
+struct Input {
+    path: PathBuf,
+    /// File name without `.pgn` and `.zst`; shards and report are named after it.
+    name: String,
+    bytes: u64,
+}
+
+fn with_names(paths: &[PathBuf]) -> Result<Vec<Input>> {
+    let mut inputs: Vec<Input> = Vec::new();
+    for path in paths {
+        let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = file.trim_end_matches(".zst").trim_end_matches(".pgn").to_owned();
+        if let Some(twin) = inputs.iter().find(|input| input.name == name) {
+            bail!("{} and {} would write the same shards", twin.path.display(), path.display());
+        }
+        inputs.push(Input { path: path.clone(), name, bytes });
+    }
+    Ok(inputs)
+}
+
+fn prepare(input: &Input, options: &Options, bar: &ProgressBar, positions: &AtomicU64) -> Result<Report> {
+    let report_path = options.out.join(format!("{}.report.json", input.name));
+    if let Some(report) = earlier(&report_path, input, options) {
+        bar.inc(input.bytes);
+        return Ok(report);
+    }
+    let mut report = Report {
+        input: input.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+        bytes: input.bytes,
+        filter: options.filter.clone(),
+        ..Report::default()
+    };
+    let counted = bar.clone();
+    let text = pgn::open(&input.path, move |read| counted.inc(read as u64))
+        .with_context(|| format!("cannot read {}", input.path.display()))?;
+    let mut writer: Option<ShardWriter> = None;
+    let finish = |writer: ShardWriter, report: &mut Report| -> Result<()> {
+        let path = writer.finish()?;
+        report.shards.push(path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
+        Ok(())
+    };
+    for game in Games::new(text, options.filter.clone()) {
+        let outcome = match game {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                report.damaged = Some(format!("after game {}: {error}", report.read));
+                break;
+            }
+        };
+        report.read += 1;
+        match outcome {
+            Err(dropped) => report.drop(dropped),
+            Ok(game) => {
+                report.kept += 1;
+                report.positions += game.moves.len() as u64;
+                positions.fetch_add(game.moves.len() as u64, Ordering::Relaxed);
+                let number = report.shards.len();
+                let shard = writer.get_or_insert_with(|| {
+                    ShardWriter::new(options.out.join(format!("{}-{number:05}.parquet", input.name)))
+                });
+                shard.push(game)?;
+                if shard.len() as u64 >= options.shard_games
+                    && let Some(full) = writer.take()
+                {
+                    finish(full, &mut report)?;
+                }
+            }
+        }
+        if report.read.is_multiple_of(1024) {
+            bar.set_message(format!("{} positions", positions.load(Ordering::Relaxed)));
+        }
+    }
+    if let Some(last) = writer {
+        finish(last, &mut report)?;
+    }
+    write_atomically(&report_path, &serde_json::to_vec_pretty(&report)?)?;
+    Ok(report)
+}
+
+/// The report of an earlier run over the same input with the same filter, if its shards are still there.
+fn earlier(path: &Path, input: &Input, options: &Options) -> Option<Report> {
+    let report: Report = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let same = report.bytes == input.bytes && report.filter == options.filter;
+    let whole = report.shards.iter().all(|shard| options.out.join(shard).is_file());
+    (same && whole).then_some(report)
+}
+
+/// Writes a file that appears under its name when it is whole.
+///
+/// # Errors
+///
+/// When the disk does not take it.
+pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_extension("tmp");
+    fs::write(&temporary, bytes).with_context(|| format!("cannot write {}", temporary.display()))?;
+    fs::rename(&temporary, path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn print(reports: &[Report], total: &Report, speed: f64) {
+    println!("{:<44} {:>9} {:>9} {:>12}", "input", "read", "kept", "positions");
+    for report in reports {
+        println!("{:<44} {:>9} {:>9} {:>12}", report.input, report.read, report.kept, report.positions);
+        if let Some(damage) = &report.damaged {
+            println!("  damaged {damage}");
+        }
+    }
+    println!("{:<44} {:>9} {:>9} {:>12}", "total", total.read, total.kept, total.positions);
+    println!("\ndropped {}, by reason:", total.dropped_total());
+    for (reason, count) in &total.dropped {
+        println!("  {:<16} {:>9}", reason.name(), count.games);
+        count.examples.iter().for_each(|example| println!("    {example}"));
+    }
+    println!("\nread = kept + dropped: {} = {} + {}", total.read, total.kept, total.dropped_total());
+    println!("{speed:.0} positions/s read in this run");
+}

@@ -1,0 +1,216 @@
+//! One definition, two interpreters: tch and ONNX Runtime agree with the reference implementation and each other.
+#![cfg(feature = "tch")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::path::Path;
+
+use serde::Deserialize;
+use shakmaty::{Chess, Move, Position, uci::UciMove};
+use tch::Device;
+use zeitnot_encoding::{Conditions, OtterBatch, Situation};
+use zeitnot_inference::{Answer, Metadata, Runtime, Session, SessionOptions};
+use zeitnot_network::{OtterConfig, Weights, onnx, specs};
+use zeitnot_trainer::{
+    export::{self, About, Import, answer, difference, samples},
+    train::{checkpoint::Checkpoint, config::TrainConfig, eager::Network},
+};
+
+#[derive(Deserialize)]
+struct Golden {
+    tensors: Vec<(String, Vec<i64>)>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    moves: Vec<String>,
+    mover_elo: u16,
+    opponent_elo: u16,
+    time_control: String,
+    clock_seconds: Option<f32>,
+    legal: Vec<usize>,
+    formula_network: Outputs,
+}
+
+#[derive(Deserialize)]
+struct Outputs {
+    policy_at_legal: Vec<f32>,
+    value: f32,
+    aux_first_13: Vec<f32>,
+}
+
+impl Case {
+    fn push(&self, batch: &mut OtterBatch) {
+        let mut situation = Situation::default();
+        self.moves.iter().for_each(|uci| situation.play(as_written(&situation.position, uci)));
+        situation.conditions = Conditions {
+            mover_rating: Some(self.mover_elo),
+            opponent_rating: Some(self.opponent_elo),
+            time_control: self.time_control.parse().ok(),
+            mover_clock: self.clock_seconds,
+        };
+        batch.push(&situation);
+    }
+
+    /// Largest difference from a row of an answer.
+    fn gap(&self, answer: &Answer, row: usize) -> f32 {
+        let (policy, value) = answer.row(row).unwrap();
+        let expected = &self.formula_network;
+        let policy = self.legal.iter().zip(&expected.policy_at_legal).map(|(&i, e)| policy[i] - e);
+        let auxiliary = answer.auxiliary[row * 141..].iter().zip(&expected.aux_first_13).map(|(a, e)| a - e);
+        policy.chain(auxiliary).chain([value - expected.value]).map(f32::abs).fold(0.0, f32::max)
+    }
+}
+
+/// One case of the data contains a pawn's capture of an empty square, which the reference plays as written.
+fn as_written(position: &Chess, text: &str) -> Move {
+    let uci: UciMove = text.parse().unwrap();
+    let UciMove::Normal { from, to, promotion } = uci else { panic!("{text}") };
+    let role = position.board().role_at(from).unwrap();
+    uci.to_move(position).unwrap_or(Move::Normal { role, from, capture: None, to, promotion })
+}
+
+fn reference_onnx(weights: &Weights) -> Vec<u8> {
+    onnx::export(&OtterConfig::reference(), weights, &Metadata::new("formula", "1", "", "").entries()).unwrap()
+}
+
+#[test]
+fn tch_and_onnx_match_the_reference_at_every_batch_size() {
+    let Some(path) = common::shared("otter/golden.json") else { return };
+    let golden: Golden = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let specs = specs::of(&OtterConfig::reference());
+    let ours = specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect::<Vec<_>>();
+    assert_eq!(ours, golden.tensors, "tensor names and shapes are those of the published file");
+    assert_eq!(golden.cases.len(), 76);
+
+    let weights = Weights::by_formula(&specs);
+    let network = Network::with_weights(&OtterConfig::reference(), Device::Cpu, &weights).unwrap();
+    let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 2 };
+    let runtime = Runtime::load(None).unwrap();
+    let mut session = Session::from_bytes(&runtime, "formula", &reference_onnx(&weights), options).unwrap();
+    for size in [1, 3, 16] {
+        for cases in golden.cases.chunks(size) {
+            let mut batch = OtterBatch::with_capacity(size);
+            cases.iter().for_each(|case| case.push(&mut batch));
+            batch.pad(size);
+            let (tch, onnx) = (answer(&network, &batch).unwrap(), session.run(&batch).unwrap());
+            assert!(tch.policy.iter().chain(&onnx.policy).all(|logit| logit.is_finite()), "padding rows stay finite");
+            for (row, case) in cases.iter().enumerate() {
+                assert!(case.gap(&tch, row) < 1e-5, "tch, batch of {size}: {}", case.gap(&tch, row));
+                assert!(case.gap(&onnx, row) < 1e-5, "ONNX, batch of {size}: {}", case.gap(&onnx, row));
+            }
+        }
+    }
+}
+
+fn recipe(name: &str) -> OtterConfig {
+    TrainConfig::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)).unwrap().network
+}
+
+#[test]
+fn every_recipe_exports_to_what_it_trains() {
+    assert_eq!(recipe("reference.toml"), OtterConfig::reference());
+    for name in ["compact.toml", "compact-base.toml", "compact-history.toml"] {
+        let config = recipe(name);
+        let weights = Weights::by_formula(&specs::of(&config));
+        let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+        let bytes = onnx::export(&config, &weights, &Metadata::new(name, "1", "", "").entries()).unwrap();
+        for size in [1, 3, 16] {
+            let mut batch = samples(size);
+            batch.pad(16);
+            let gap = difference(&network, &bytes, &batch).unwrap();
+            assert!(gap < 1e-4, "{name} at {size}: {gap}");
+        }
+    }
+}
+
+#[test]
+fn the_reference_network_has_15_million_parameters() {
+    let count =
+        specs::of(&OtterConfig::reference()).iter().filter(|spec| spec.learnt).map(|spec| spec.size()).sum::<usize>();
+    assert!((15_250_000..15_350_000).contains(&count), "{count}");
+}
+
+#[test]
+fn switched_off_conditions_do_not_reach_the_outputs() {
+    let config = recipe("compact-base.toml");
+    let weights = Weights::by_formula(&specs::of(&config));
+    let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+    let seen = samples(8);
+    let blind = OtterBatch {
+        history: vec![0; seen.history.len()],
+        history_mask: vec![false; seen.history_mask.len()],
+        time_control: vec![4; 8],
+        clock: vec![0.0; 16],
+        ..seen.clone()
+    };
+    assert_ne!(seen, blind);
+    assert_eq!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
+
+    let full = recipe("compact.toml");
+    let network = Network::with_weights(&full, Device::Cpu, &Weights::by_formula(&specs::of(&full))).unwrap();
+    assert_ne!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
+}
+
+#[test]
+fn a_file_that_differs_from_the_network_is_noticed() {
+    let config = recipe("compact.toml");
+    let specs = specs::of(&config);
+    let weights = Weights::by_formula(&specs);
+    let mut changed = weights.clone();
+    let spec = specs.iter().find(|spec| spec.name == "policy.to.weight").unwrap();
+    let mut tensor = weights.get(spec).unwrap().clone();
+    tensor.values[0] += 0.5;
+    changed.insert(&spec.name, tensor);
+    let bytes = onnx::export(&config, &changed, &Metadata::new("changed", "1", "", "").entries()).unwrap();
+    let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+    assert!(difference(&network, &bytes, &samples(16)).unwrap() > export::TOLERANCE);
+}
+
+#[test]
+fn published_weights_become_a_model_and_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = OtterConfig::reference();
+    let weights = Weights::by_formula(&specs::of(&config));
+    let file = folder.path().join("otter.safetensors");
+    let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+    // The published file also holds counters, which are not f32.
+    let mut tensors =
+        network.tensors().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect::<Vec<_>>();
+    tensors.push(("board_encoder.stem.1.num_batches_tracked".into(), tch::Tensor::from(12i64)));
+    tch::Tensor::write_safetensors(&tensors, &file).unwrap();
+
+    let (out, run) = (folder.path().join("otter.onnx"), folder.path().join("run"));
+    let import =
+        Import::Otter { file: file.clone(), out: out.clone(), checkpoint: Some(run.clone()), about: About::default() };
+    export::import(&import).unwrap();
+    let runtime = Runtime::load(None).unwrap();
+    let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
+    let session = Session::open(&runtime, &out, options).unwrap();
+    assert_eq!(session.metadata().encoding, "otter/1");
+    assert_eq!(Checkpoint::find(&run).unwrap().weights().unwrap(), weights);
+
+    tensors.retain(|(name, _)| name != "value_proj.3.bias");
+    tch::Tensor::write_safetensors(&tensors, &file).unwrap();
+    let error = format!("{:#}", export::import(&import).unwrap_err());
+    assert!(error.contains("tensor value_proj.3.bias is missing"), "{error}");
+}
+
+#[test]
+fn models_that_cannot_be_served_are_refused_by_name() {
+    let config = recipe("compact.toml");
+    let weights = Weights::by_formula(&specs::of(&config));
+    let runtime = Runtime::load(None).unwrap();
+    let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
+    let refused = |bytes: &[u8]| Session::from_bytes(&runtime, "a.onnx", bytes, options).unwrap_err().to_string();
+    let stranger = Metadata { encoding: "otter/9".into(), ..Metadata::new("a", "1", "", "") };
+    let bytes = onnx::export(&config, &weights, &stranger.entries()).unwrap();
+    assert!(refused(&bytes).contains("a.onnx: zeitnot.encoding is `otter/9`"));
+    assert!(refused(b"banana").contains("a.onnx: ONNX Runtime cannot read it"));
+    let cuda = SessionOptions { device: zeitnot_inference::Device::Cuda, threads: 1 };
+    let good = onnx::export(&config, &weights, &Metadata::new("a", "1", "", "").entries()).unwrap();
+    let error = Session::from_bytes(&runtime, "a.onnx", &good, cuda).unwrap_err().to_string();
+    assert!(error.starts_with("CUDA cannot be used"), "{error}");
+}

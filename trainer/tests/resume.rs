@@ -1,0 +1,73 @@
+//! A stopped run goes on as if it had not been stopped.
+//!
+//! Alone in its binary: libtorch's random numbers are the process's, and another test's would disturb them.
+#![cfg(feature = "tch")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use zeitnot_trainer::{
+    filter::Filter,
+    prepare,
+    train::{self, Compute, checkpoint::Checkpoint},
+};
+
+fn shards(folder: &Path, games: usize) -> PathBuf {
+    let (input, out) = (folder.join("random.pgn"), folder.join("shards"));
+    fs::write(&input, common::random_games(games, 30, 5)).unwrap();
+    let inputs = vec![input];
+    prepare::run(&prepare::Options { inputs, out: out.clone(), filter: Filter::default(), jobs: 1, shard_games: 1000 })
+        .unwrap();
+    out
+}
+
+fn options(config: &Path, data: &Path, out: &Path) -> train::Options {
+    train::Options {
+        config: config.to_owned(),
+        data: data.to_owned(),
+        out: out.to_owned(),
+        resume: false,
+        device: Compute::Cpu,
+        threads: 1,
+        feed_threads: 2,
+    }
+}
+
+fn stop(now: bool) -> Arc<AtomicBool> {
+    Arc::new(AtomicBool::new(now))
+}
+
+#[test]
+fn a_resumed_run_ends_where_an_undisturbed_one_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = shards(folder.path(), 12);
+    let recipe = common::tiny_recipe(folder.path(), 14);
+    let undisturbed = folder.path().join("undisturbed");
+    let expected = train::run(&options(&recipe, &data, &undisturbed), &stop(false)).unwrap();
+
+    // Stopped after every one of its first four steps.
+    let resumed = folder.path().join("resumed");
+    let mut again = options(&recipe, &data, &resumed);
+    for _ in 0..4 {
+        train::run(&again, &stop(true)).unwrap();
+        again.resume = true;
+    }
+    assert_eq!(Checkpoint::newest(&resumed).unwrap().unwrap().state().unwrap().step, 4);
+    // What a save leaves behind when it is cut short is no checkpoint.
+    fs::create_dir(resumed.join("unfinished")).unwrap();
+    fs::create_dir(resumed.join("step-00000099")).unwrap();
+    let loss = train::run(&again, &stop(false)).unwrap();
+    assert!((loss - expected).abs() < 1e-4, "{loss} {expected}");
+
+    let newest = |run: &Path| Checkpoint::newest(run).unwrap().unwrap();
+    assert_eq!(newest(&undisturbed).weights().unwrap(), newest(&resumed).weights().unwrap());
+    let lines = |run: &Path| fs::read_to_string(run.join("metrics.jsonl")).unwrap().lines().count();
+    assert_eq!(lines(&undisturbed), 7);
+    assert!(fs::read_to_string(undisturbed.join("curves.svg")).unwrap().contains("top-1 (%)"));
+}
