@@ -7,8 +7,9 @@ use arc_swap::ArcSwap;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
+    task::JoinHandle,
 };
-use tonic::transport::server::TcpIncoming;
+use tonic::transport::server::{Router, TcpIncoming};
 use zeitnot_proto::v1::{model_service_server::ModelServiceServer, prediction_service_server::PredictionServiceServer};
 
 use crate::{admin, config::Config, metrics::Metrics, models::Models, readiness::Readiness, service::Service};
@@ -78,15 +79,9 @@ pub async fn run(
     let admin = tokio::spawn(async move { admin.await });
 
     let service = Service::new(Arc::clone(&models), metrics.clone(), Arc::clone(&config));
-    let limit = config.max_message_bytes;
     let (stop, stopped) = oneshot::channel::<()>();
-    let router = tonic::transport::Server::builder()
-        .add_service(health_service)
-        .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
-        .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)
-        .add_service(PredictionServiceServer::new(service.clone()).max_decoding_message_size(limit))
-        .add_service(ModelServiceServer::new(service).max_decoding_message_size(limit));
     let incoming = TcpIncoming::from(listeners.grpc).with_nodelay(Some(true));
+    let router = services(service, &config)?.add_service(health_service);
     let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async {
         let _ = stopped.await; // The sender's end means the same as its word.
     }));
@@ -111,19 +106,38 @@ pub async fn run(
     }
 
     readiness.set(false).await;
+    drain(&config, stop, grpc).await?;
+    admin.abort();
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Serves on for a while, stops accepting, and lets what was accepted finish, up to the drain limit.
+async fn drain(config: &Config, stop: oneshot::Sender<()>, mut grpc: JoinHandle<Served>) -> Result<()> {
     tracing::info!(delay_ms = config.drain_delay_ms, "draining");
     tokio::time::sleep(config.drain_delay()).await;
     let _ = stop.send(()); // The server has ended already when nobody listens.
     match tokio::time::timeout(config.drain_limit(), &mut grpc).await {
-        Ok(ended) => ended.context("the gRPC server died")?.context("the gRPC server failed")?,
+        Ok(ended) => ended.context("the gRPC server died")?.context("the gRPC server failed"),
         Err(_) => {
             tracing::warn!(limit_ms = config.drain_limit_ms, "the drain limit passed with requests open");
             grpc.abort();
+            Ok(())
         }
     }
-    admin.abort();
-    tracing::info!("stopped");
-    Ok(())
+}
+
+/// How a gRPC server ends.
+type Served = Result<(), tonic::transport::Error>;
+
+/// Everything the gRPC port serves, but health.
+fn services(service: Service, config: &Config) -> Result<Router> {
+    let limit = config.max_message_bytes;
+    Ok(tonic::transport::Server::builder()
+        .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
+        .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)
+        .add_service(PredictionServiceServer::new(service.clone()).max_decoding_message_size(limit))
+        .add_service(ModelServiceServer::new(service).max_decoding_message_size(limit)))
 }
 
 /// Describes the services to clients, in the newer and the older reflection protocol.

@@ -158,3 +158,23 @@ impl Drop for Alive {
         let _ = self.dead.send(self.number); // Nobody listens at shutdown.
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_that_panics_is_counted_and_reported() {
+        let metrics = Metrics::new().unwrap();
+        let (dead, mut deaths) = mpsc::unbounded_channel();
+        let counted = metrics.clone();
+        let worker = thread::spawn(move || {
+            let _alive = Alive::new(3, &counted, dead);
+            assert_eq!(counted.workers.get(), 1);
+            panic!("as a broken library would");
+        });
+        assert!(worker.join().is_err());
+        assert_eq!(deaths.try_recv(), Ok(3));
+        assert_eq!(metrics.workers.get(), 0);
+    }
+}

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What reading one game gave.
-pub type Outcomes = Result<GameRecord, Dropped>;
+pub type Verdict = Result<GameRecord, Dropped>;
 
 /// A game that was left out.
 #[derive(Clone, Debug)]
@@ -75,7 +75,7 @@ impl<R: Read> Games<R> {
 
 impl<R: Read> Iterator for Games<R> {
     /// An error is the text's end as far as it can be read.
-    type Item = io::Result<Outcomes>;
+    type Item = io::Result<Verdict>;
 
     fn next(&mut self) -> Option<Self::Item> {
         self.reader.read_game(&mut self.visitor).transpose()
@@ -104,13 +104,13 @@ struct Movetext {
 impl Visitor for GameVisitor {
     type Tags = Tags;
     type Movetext = Movetext;
-    type Output = Outcomes;
+    type Output = Verdict;
 
-    fn begin_tags(&mut self) -> ControlFlow<Outcomes, Tags> {
+    fn begin_tags(&mut self) -> ControlFlow<Verdict, Tags> {
         ControlFlow::Continue(Tags::default())
     }
 
-    fn tag(&mut self, tags: &mut Tags, name: &[u8], value: RawTag<'_>) -> ControlFlow<Outcomes> {
+    fn tag(&mut self, tags: &mut Tags, name: &[u8], value: RawTag<'_>) -> ControlFlow<Verdict> {
         let text = || value.decode_utf8_lossy().into_owned();
         let game = &mut tags.game;
         match name {
@@ -134,7 +134,7 @@ impl Visitor for GameVisitor {
         ControlFlow::Continue(())
     }
 
-    fn begin_movetext(&mut self, tags: Tags) -> ControlFlow<Outcomes, Movetext> {
+    fn begin_movetext(&mut self, tags: Tags) -> ControlFlow<Verdict, Movetext> {
         let drop = |reason, detail: String| ControlFlow::Break(Err(dropped(&tags.game, reason, detail)));
         if let Some(variant) = tags.variant.as_deref().filter(|name| !is_standard(name)) {
             return drop(Reason::Variant, variant.to_owned());
@@ -152,7 +152,7 @@ impl Visitor for GameVisitor {
         ControlFlow::Continue(Movetext { tags, position: Chess::default() })
     }
 
-    fn san(&mut self, text: &mut Movetext, san: SanPlus) -> ControlFlow<Outcomes> {
+    fn san(&mut self, text: &mut Movetext, san: SanPlus) -> ControlFlow<Verdict> {
         let game = &mut text.tags.game;
         match san.san.to_move(&text.position) {
             Ok(mv) => {
@@ -168,18 +168,18 @@ impl Visitor for GameVisitor {
         }
     }
 
-    fn comment(&mut self, text: &mut Movetext, comment: RawComment<'_>) -> ControlFlow<Outcomes> {
+    fn comment(&mut self, text: &mut Movetext, comment: RawComment<'_>) -> ControlFlow<Verdict> {
         if let (Some(clock), Some(last)) = (clk::find(comment.as_bytes()), text.tags.game.clocks.last_mut()) {
             *last = Some(clock);
         }
         ControlFlow::Continue(())
     }
 
-    fn begin_variation(&mut self, _: &mut Movetext) -> ControlFlow<Outcomes, Skip> {
+    fn begin_variation(&mut self, _: &mut Movetext) -> ControlFlow<Verdict, Skip> {
         ControlFlow::Continue(Skip(true))
     }
 
-    fn end_game(&mut self, text: Movetext) -> Outcomes {
+    fn end_game(&mut self, text: Movetext) -> Verdict {
         let Tags { mut game, result, .. } = text.tags;
         if let Some(Outcome::Known(KnownOutcome::Decisive { winner })) = result {
             game.winner = Some(winner);

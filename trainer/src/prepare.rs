@@ -142,7 +142,7 @@ fn with_names(paths: &[PathBuf]) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     for path in paths {
         let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
-        let file = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let file = file_name(path);
         let name = file.trim_end_matches(".zst").trim_end_matches(".pgn").to_owned();
         if let Some(twin) = inputs.iter().find(|input| input.name == name) {
             bail!("{} and {} would write the same shards", twin.path.display(), path.display());
@@ -158,57 +158,88 @@ fn prepare(input: &Input, options: &Options, bar: &ProgressBar, positions: &Atom
         bar.inc(input.bytes);
         return Ok(report);
     }
-    let mut report = Report {
-        input: input.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-        bytes: input.bytes,
-        filter: options.filter.clone(),
-        ..Report::default()
-    };
     let counted = bar.clone();
     let text = pgn::open(&input.path, move |read| counted.inc(read as u64))
         .with_context(|| format!("cannot read {}", input.path.display()))?;
-    let mut writer: Option<ShardWriter> = None;
-    let finish = |writer: ShardWriter, report: &mut Report| -> Result<()> {
-        let path = writer.finish()?;
-        report.shards.push(path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default());
-        Ok(())
-    };
+    let mut output = Output::new(input, options);
     for game in Games::new(text, options.filter.clone()) {
-        let outcome = match game {
-            Ok(outcome) => outcome,
-            Err(error) => {
-                report.damaged = Some(format!("after game {}: {error}", report.read));
-                break;
-            }
-        };
-        report.read += 1;
-        match outcome {
-            Err(dropped) => report.drop(dropped),
-            Ok(game) => {
-                report.kept += 1;
-                report.positions += game.moves.len() as u64;
-                positions.fetch_add(game.moves.len() as u64, Ordering::Relaxed);
-                let number = report.shards.len();
-                let shard = writer.get_or_insert_with(|| {
-                    ShardWriter::new(options.out.join(format!("{}-{number:05}.parquet", input.name)))
-                });
-                shard.push(game)?;
-                if shard.len() as u64 >= options.shard_games
-                    && let Some(full) = writer.take()
-                {
-                    finish(full, &mut report)?;
+        match game {
+            Ok(outcome) => {
+                let plies = output.take(outcome)?;
+                let total = positions.fetch_add(plies, Ordering::Relaxed) + plies;
+                if output.report.read.is_multiple_of(1024) {
+                    bar.set_message(format!("{total} positions"));
                 }
             }
-        }
-        if report.read.is_multiple_of(1024) {
-            bar.set_message(format!("{} positions", positions.load(Ordering::Relaxed)));
+            Err(error) => {
+                output.report.damaged = Some(format!("after game {}: {error}", output.report.read));
+                break;
+            }
         }
     }
-    if let Some(last) = writer {
-        finish(last, &mut report)?;
-    }
+    let report = output.finish()?;
     write_atomically(&report_path, &serde_json::to_vec_pretty(&report)?)?;
     Ok(report)
+}
+
+/// Shards and report of one input, in the making.
+struct Output<'a> {
+    name: &'a str,
+    options: &'a Options,
+    shard: Option<ShardWriter>,
+    report: Report,
+}
+
+impl<'a> Output<'a> {
+    fn new(input: &'a Input, options: &'a Options) -> Self {
+        let report = Report {
+            input: file_name(&input.path),
+            bytes: input.bytes,
+            filter: options.filter.clone(),
+            ..Report::default()
+        };
+        Output { name: &input.name, options, shard: None, report }
+    }
+
+    /// Takes in what reading a game gave; plies that are kept of it.
+    fn take(&mut self, outcome: pgn::Verdict) -> Result<u64> {
+        self.report.read += 1;
+        let game = match outcome {
+            Ok(game) => game,
+            Err(dropped) => {
+                self.report.drop(dropped);
+                return Ok(0);
+            }
+        };
+        let plies = game.moves.len() as u64;
+        self.report.kept += 1;
+        self.report.positions += plies;
+        let number = self.report.shards.len();
+        let path = || self.options.out.join(format!("{}-{number:05}.parquet", self.name));
+        let shard = self.shard.get_or_insert_with(|| ShardWriter::new(path()));
+        shard.push(game)?;
+        if shard.len() as u64 >= self.options.shard_games {
+            self.close()?;
+        }
+        Ok(plies)
+    }
+
+    /// Completes the open shard.
+    fn close(&mut self) -> Result<()> {
+        if let Some(shard) = self.shard.take() {
+            self.report.shards.push(file_name(&shard.finish()?));
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Report> {
+        self.close()?;
+        Ok(self.report)
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// The report of an earlier run over the same input with the same filter, if its shards are still there.

@@ -17,13 +17,12 @@ pub mod progress;
 pub mod scaler;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use shakmaty::Color;
 use tch::{Cuda, Device, autocast};
 
 use self::{
@@ -105,20 +104,16 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<f64> {
     }
     std::fs::create_dir_all(&options.out).with_context(|| format!("cannot create {}", options.out.display()))?;
     let mut run = Run::start(config, device, options)?;
-    let games = games(&run.config, &options.data)?;
+    let games = games(&options.data)?;
     let plan = Plan::new(games, run.config.training.seed, run.config.training.batch_size)?;
     run.train(plan, options, stop)
 }
 
-/// Reads the shards and keeps the games the recipe asks for.
-fn games(config: &TrainConfig, folder: &std::path::Path) -> Result<Vec<GameRecord>> {
+/// The games of all shards of a folder.
+fn games(folder: &Path) -> Result<Vec<GameRecord>> {
     let mut games = Vec::new();
     for path in shard::list(folder)? {
-        let kept = shard::read(&path)?.into_iter().filter(|game| {
-            let ratings = [Color::White, Color::Black].map(|color| game.player(color).rating);
-            ratings.iter().flatten().all(|rating| *rating <= config.training.max_rating)
-        });
-        games.extend(kept);
+        games.extend(shard::read(&path)?);
     }
     Ok(games)
 }

@@ -136,3 +136,14 @@ fn shards_are_split_at_the_number_asked_for() {
         shard::list(&options.out).unwrap().iter().map(|path| shard::read(path).unwrap().len()).collect::<Vec<_>>();
     assert_eq!(sizes, [10, 10, 5]);
 }
+
+#[test]
+fn real_games_are_all_accounted_for() {
+    let Some(games) = common::shared("games") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let inputs = ["heldout-rapid.pgn.zst", "heldout-blitz.pgn.zst"].map(|name| games.join(name));
+    let inputs = inputs.iter().map(std::path::PathBuf::as_path).collect::<Vec<_>>();
+    let report = run(&options(&inputs, folder.path(), Filter { clocks: true, ..Filter::default() })).unwrap();
+    assert_eq!((report.read, report.kept, report.positions), (324 + 974, 324 + 974, 20_695 + 69_607));
+    assert!(accounted(&report));
+}

@@ -6,42 +6,13 @@
 
 mod common;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+use std::{fs, path::Path};
+
+use common::{
+    shards,
+    training::{options, stop},
 };
-
-use zeitnot_trainer::{
-    filter::Filter,
-    prepare,
-    train::{self, Compute, checkpoint::Checkpoint},
-};
-
-fn shards(folder: &Path, games: usize) -> PathBuf {
-    let (input, out) = (folder.join("random.pgn"), folder.join("shards"));
-    fs::write(&input, common::random_games(games, 30, 5)).unwrap();
-    let inputs = vec![input];
-    prepare::run(&prepare::Options { inputs, out: out.clone(), filter: Filter::default(), jobs: 1, shard_games: 1000 })
-        .unwrap();
-    out
-}
-
-fn options(config: &Path, data: &Path, out: &Path) -> train::Options {
-    train::Options {
-        config: config.to_owned(),
-        data: data.to_owned(),
-        out: out.to_owned(),
-        resume: false,
-        device: Compute::Cpu,
-        threads: 1,
-        feed_threads: 2,
-    }
-}
-
-fn stop(now: bool) -> Arc<AtomicBool> {
-    Arc::new(AtomicBool::new(now))
-}
+use zeitnot_trainer::train::{self, checkpoint::Checkpoint};
 
 #[test]
 fn a_resumed_run_ends_where_an_undisturbed_one_does() {

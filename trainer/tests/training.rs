@@ -4,44 +4,13 @@
 
 mod common;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+use std::fs;
+
+use common::{
+    shards,
+    training::{options, stop},
 };
-
-use zeitnot_trainer::{
-    evaluate, export,
-    feed::Plan,
-    filter::Filter,
-    prepare, shard,
-    train::{self, Compute},
-};
-
-fn shards(folder: &Path, games: usize) -> PathBuf {
-    let (input, out) = (folder.join("random.pgn"), folder.join("shards"));
-    fs::write(&input, common::random_games(games, 30, 5)).unwrap();
-    let inputs = vec![input];
-    prepare::run(&prepare::Options { inputs, out: out.clone(), filter: Filter::default(), jobs: 1, shard_games: 1000 })
-        .unwrap();
-    out
-}
-
-fn options(config: &Path, data: &Path, out: &Path) -> train::Options {
-    train::Options {
-        config: config.to_owned(),
-        data: data.to_owned(),
-        out: out.to_owned(),
-        resume: false,
-        device: Compute::Cpu,
-        threads: 1,
-        feed_threads: 2,
-    }
-}
-
-fn stop(now: bool) -> Arc<AtomicBool> {
-    Arc::new(AtomicBool::new(now))
-}
+use zeitnot_trainer::{evaluate, export, feed::Plan, shard, train};
 
 #[test]
 fn a_run_is_never_overwritten_or_continued_with_another_network() {

@@ -30,9 +30,6 @@ pub struct Training {
     pub batch_size: usize,
     /// Steps of the whole run.
     pub steps: u64,
-    /// Games with a player rated higher are left out.
-    #[serde(default = "any_rating")]
-    pub max_rating: u16,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
     /// Steps between lines of metrics; figures are means over them.
@@ -45,10 +42,6 @@ pub struct Training {
     pub loss: LossConfig,
 }
 
-fn any_rating() -> u16 {
-    u16::MAX
-}
-
 impl Training {
     /// A short run with a low rate, as a start for training on from imported weights.
     pub fn continuing() -> Self {
@@ -56,7 +49,6 @@ impl Training {
             seed: 1,
             batch_size: 256,
             steps: 10_000,
-            max_rating: any_rating(),
             checkpoint_every: 500,
             log_every: 50,
             optimizer: OptimizerConfig { learning_rate: 1e-4, ..OptimizerConfig::default() },

@@ -10,6 +10,7 @@ use std::{
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use shakmaty::{Chess, Position, san::SanPlus};
+use zeitnot_trainer::{filter::Filter, prepare};
 
 /// PGN of games with random legal moves, ratings, and a clock after every move.
 pub(crate) fn random_games(count: usize, plies: usize, seed: u64) -> String {
@@ -83,6 +84,16 @@ optimizer = {{ learning_rate = 1e-2 }}
     path
 }
 
+/// Random games as shards; the PGN stays beside them as `random.pgn`.
+pub(crate) fn shards(folder: &Path, games: usize) -> PathBuf {
+    let (input, out) = (folder.join("random.pgn"), folder.join("shards"));
+    fs::write(&input, random_games(games, 30, 5)).unwrap();
+    let inputs = vec![input];
+    prepare::run(&prepare::Options { inputs, out: out.clone(), filter: Filter::default(), jobs: 1, shard_games: 1000 })
+        .unwrap();
+    out
+}
+
 /// The folder of shared data, when it is there.
 pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared").join(name);
@@ -91,4 +102,31 @@ pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     }
     println!("skipped: {} is not there", path.display());
     None
+}
+
+/// How the tests train.
+#[cfg(feature = "tch")]
+pub(crate) mod training {
+    use std::{
+        path::Path,
+        sync::{Arc, atomic::AtomicBool},
+    };
+
+    use zeitnot_trainer::train::{Compute, Options};
+
+    pub(crate) fn options(config: &Path, data: &Path, out: &Path) -> Options {
+        Options {
+            config: config.to_owned(),
+            data: data.to_owned(),
+            out: out.to_owned(),
+            resume: false,
+            device: Compute::Cpu,
+            threads: 1,
+            feed_threads: 2,
+        }
+    }
+
+    pub(crate) fn stop(now: bool) -> Arc<AtomicBool> {
+        Arc::new(AtomicBool::new(now))
+    }
 }

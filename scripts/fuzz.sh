@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Fuzzes every target for SECONDS each (default 60): scripts/fuzz.sh [SECONDS [TARGET...]]
+# Coverage-guided, without a sanitizer, so that the stable toolchain does; the code has no unsafe of its own.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+seconds=${1:-60}
+shift || true
+targets=("$@")
+[ ${#targets[@]} -gt 0 ] || targets=(game pgn clock timeout request weights)
+fuzz=.native/bin/cargo-fuzz
+[ -x $fuzz ] || cargo install -q --root .native --version 0.13.2 --locked cargo-fuzz
+
+# Seeds, so that the fuzzer starts from what makes sense.
+seed() { mkdir -p "fuzz/corpus/$1" && printf '%s' "$2" >"fuzz/corpus/$1/seed-$3"; }
+seed game $'rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1\ne2e4\nc5\nNf3' 1
+seed game $'r3k2r/8/8/8/8/8/8/R3K2R w HAha - 0 1\ne1h1\nO-O-O' 2
+seed game $'8/P6k/8/8/8/8/p6K/8 w - - 0 1\na8=Q\na2a1n' 3
+mkdir -p fuzz/corpus/pgn && cp trainer/tests/data/mixed.pgn fuzz/corpus/pgn/
+seed clock ' [%eval 0.2] [%clk 0:05:00.3] ' 1
+seed clock '600+5' 2
+seed timeout '250m' 1
+seed request "$(printf '\x0a\x0c\x12\x04e2e4\x12\x04c7c5\x12\x03\x08\xdc\x0b')" 1
+
+for target in "${targets[@]}"; do
+  echo "fuzz: $target for $seconds s"
+  $fuzz run --fuzz-dir fuzz -s none -O "$target" -- -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 -print_final_stats=1 2>&1 |
+    grep -E 'stat::number_of_executed_units|stat::new_units_added|ERROR|panicked|Test unit|SUMMARY|^error' || true
+  if compgen -G "fuzz/artifacts/$target/*" >/dev/null; then
+    echo "fuzz: $target found something, see fuzz/artifacts/$target" >&2
+    exit 1
+  fi
+done
+echo "fuzz: nothing found"
