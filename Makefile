@@ -5,7 +5,6 @@
 # libgomp's threads sleep when idle instead of spinning.
 export OMP_WAIT_POLICY ?= passive
 CARGO ?= cargo
-SHARED ?= ../shared
 FUZZ_SECONDS ?= 60
 
 help: ## List the targets

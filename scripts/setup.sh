@@ -8,9 +8,11 @@ case "$(uname -s)-$(uname -m)" in
 Linux-x86_64) ;;
 *) echo "setup: the native parts are pinned for Linux on x86-64, this is $(uname -s)-$(uname -m)" >&2; exit 1 ;;
 esac
-for tool in python3 unzip gcc; do
-  command -v $tool >/dev/null || { echo "setup: $tool is missing (Debian: apt-get install python3-pip unzip gcc)" >&2; exit 1; }
+needs="Debian: apt-get install make g++ unzip python3 python3-pip"
+for tool in python3 unzip g++; do
+  command -v $tool >/dev/null || { echo "setup: $tool is missing ($needs)" >&2; exit 1; }
 done
+python3 -m pip --version >/dev/null 2>&1 || { echo "setup: pip is missing ($needs)" >&2; exit 1; }
 
 native=$PWD/.native
 work=$native/download
@@ -57,7 +59,7 @@ libtorch() {
   unzip -qoj "$work"/nvidia_cuda_runtime-*.whl nvidia/cu13/lib/libcudart.so.13 -d "$to/lib"
   unzip -qoj "$work"/nvidia_cuda_cupti-*.whl nvidia/cu13/lib/libcupti.so.13 -d "$to/lib"
   # The wheel's libtorch.so only joins the CPU and CUDA libraries; an empty one joins the CPU's alone.
-  gcc -shared -o "$to/lib/libtorch.so" -Wl,-soname,libtorch.so -x c /dev/null
+  g++ -shared -o "$to/lib/libtorch.so" -Wl,-soname,libtorch.so -x c++ /dev/null
   stamp '^torch' | sed 's/torch==\([^ ]*\).*/\1/' >"$to/build-version"
   finish libtorch '^(torch|nvidia)'
 }

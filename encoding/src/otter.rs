@@ -16,9 +16,9 @@ pub const BOARD: usize = PLANES * 64;
 /// Number of auxiliary outputs: moving piece 6, captured piece 6, gives check 1, from square 64, to square 64.
 pub const AUXILIARY: usize = 141;
 /// Number of rating buckets.
-pub const RATING_BUCKETS: usize = 11;
+pub const RATING_BUCKETS: i64 = 11;
 /// Number of time-control buckets.
-pub const TIME_CONTROL_BUCKETS: usize = 5;
+pub const TIME_CONTROL_BUCKETS: i64 = 5;
 /// Rating assumed when neither player's is known.
 pub const ASSUMED_RATING: u16 = 1500;
 

@@ -1,7 +1,7 @@
 //! `otter/1` against the reference implementation: 76 situations from real games and edge cases.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use shakmaty::{Chess, Move, Position, uci::UciMove};
@@ -31,12 +31,7 @@ struct Case {
 
 #[test]
 fn all_cases_encode_as_the_reference_does() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/otter/golden.json");
-    let Ok(text) = std::fs::read_to_string(&path) else {
-        println!("skipped: {} is not there", path.display());
-        return;
-    };
-    let golden: Golden = serde_json::from_str(&text).unwrap();
+    let golden: Golden = serde_json::from_str(include_str!("data/otter-golden.json")).unwrap();
     assert_eq!(golden.vocabulary_sha256, vocabulary::FINGERPRINT);
     assert_eq!(golden.cases.len(), 76);
     for (number, case) in golden.cases.iter().enumerate() {

@@ -3,6 +3,8 @@
 //! Convolutions over the board give 64 tokens. One block lets them attend to the recent moves, further blocks to each
 //! other; ratings, time control, clock and pooled history are added to the queries of every block.
 
+use zeitnot_encoding::otter::{RATING_BUCKETS, TIME_CONTROL_BUCKETS};
+
 use crate::{
     Graph, Inputs, OtterConfig, Outputs,
     attention::{Block, Context},
@@ -52,11 +54,11 @@ fn condition<G: Graph>(
         g.take(&table, ids)
     };
     let mut parts = vec![
-        table("active_elo_embedding", 11, config.rating, &inputs.mover_elo),
-        table("opponent_elo_embedding", 11, config.rating, &inputs.opponent_elo),
+        table("active_elo_embedding", RATING_BUCKETS, config.rating, &inputs.mover_elo),
+        table("opponent_elo_embedding", RATING_BUCKETS, config.rating, &inputs.opponent_elo),
     ];
     if config.time {
-        parts.push(table("time_control_embedding", 5, config.time_control, &inputs.time_control));
+        parts.push(table("time_control_embedding", TIME_CONTROL_BUCKETS, config.time_control, &inputs.time_control));
         let clock = g.linear(&inputs.clock, &Linear::new("clock_mlp.0", 2, config.clock));
         let clock = g.relu(&clock);
         let clock = g.linear(&clock, &Linear::new("clock_mlp.2", config.clock, config.clock));

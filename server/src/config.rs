@@ -34,7 +34,7 @@ pub struct Config {
     /// Where to run the model: auto, cpu or cuda
     #[arg(long, env = "ZEITNOT_DEVICE", default_value = "auto")]
     pub device: Device,
-    /// Worker threads, one session each; 0 is one per core of the CPU quota
+    /// Worker threads, one session each; 0 fills the CPU quota
     #[arg(long, env = "ZEITNOT_WORKERS", default_value_t = 0)]
     pub workers: usize,
     /// Threads inside one run of a worker
@@ -113,11 +113,9 @@ impl Config {
 
     /// The number of workers meant.
     pub fn worker_count(&self) -> usize {
-        match self.workers {
-            // Follows the CPU affinity and the cgroup's quota, v1 and v2.
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            workers => workers,
-        }
+        // Follows the CPU affinity and the cgroup's quota, v1 and v2.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        if self.workers == 0 { (cores / self.threads).max(1) } else { self.workers }
     }
 
     /// Longest time a request may take.

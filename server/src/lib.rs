@@ -8,12 +8,13 @@
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
 //! - [`models`]: the models being served.
 //! - [`config`], [`cli`]: options and commands.
-//! - [`metrics`], [`admin`], [`telemetry`]: what operators see.
+//! - [`counting`], [`metrics`], [`admin`], [`telemetry`]: what operators see.
 
 pub mod admin;
 pub mod batcher;
 pub mod cli;
 pub mod config;
+pub mod counting;
 pub mod deadline;
 pub mod error;
 pub mod metrics;

@@ -1,6 +1,6 @@
 //! All metrics of the server, registered with all their labels before the first request.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use prometheus::{
     Encoder, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -8,16 +8,20 @@ use prometheus::{
 };
 use tonic::Code;
 
+/// What a method that does not exist is counted as.
+pub const UNKNOWN_METHOD: &str = "unknown";
 /// Methods that are counted.
 pub const METHODS: [&str; 3] = ["Predict", "ListModels", "GetModel"];
 /// How a request can end.
-const CODES: [(Code, &str); 8] = [
+const CODES: [(Code, &str); 10] = [
     (Code::Ok, "OK"),
     (Code::Cancelled, "CANCELLED"),
     (Code::InvalidArgument, "INVALID_ARGUMENT"),
     (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"),
     (Code::NotFound, "NOT_FOUND"),
     (Code::ResourceExhausted, "RESOURCE_EXHAUSTED"),
+    (Code::OutOfRange, "OUT_OF_RANGE"),
+    (Code::Unimplemented, "UNIMPLEMENTED"),
     (Code::Internal, "INTERNAL"),
     (Code::Unavailable, "UNAVAILABLE"),
 ];
@@ -96,7 +100,7 @@ impl Metrics {
             )?,
             registry,
         };
-        for method in METHODS {
+        for method in METHODS.into_iter().chain([UNKNOWN_METHOD]) {
             metrics.latency.with_label_values(&[method]);
             for (_, code) in CODES {
                 metrics.requests.with_label_values(&[method, code]);
@@ -145,9 +149,8 @@ pub struct Request {
 
 impl Request {
     /// The request ended with this code.
-    pub fn ended(mut self, code: Code) -> Duration {
+    pub fn ended(mut self, code: Code) {
         self.code = code;
-        self.arrived.elapsed()
     }
 }
 

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use tokio::sync::mpsc;
-use zeitnot_inference::{Device, Metadata, Provider, Runtime, Session, SessionOptions};
+use zeitnot_inference::{Metadata, Provider, Runtime, SessionOptions};
 
 use crate::{
     batcher::{self, Batcher},
@@ -44,14 +44,10 @@ impl Models {
         let runtime = Runtime::load(config.onnxruntime.as_deref())?;
         let (file, bytes) = read(config.model.as_deref())?;
         let options = SessionOptions { device: config.device, threads: config.threads };
-        let metadata =
-            Session::from_bytes(&runtime, &file, &bytes, SessionOptions { device: Device::Cpu, threads: 1 })?
-                .metadata()
-                .clone();
         let (batcher, queue) = batcher::queue(config.queue, config.max_batch, metrics);
         let plan =
             Plan { runtime, file, bytes, options, workers: config.worker_count(), warm_up: vec![1, config.max_batch] };
-        let provider = plan.start(&queue, metrics, dead).await?;
+        let (metadata, provider) = plan.start(&queue, metrics, dead).await?;
         let Metadata { name, version, encoding, .. } = &metadata;
         metrics.models.with_label_values(&[name, version, encoding, provider.name()]).set(1);
         tracing::info!(name, version, encoding, provider = provider.name(), workers = plan.workers, "model is warm");

@@ -10,9 +10,13 @@ use tokio::{
     task::JoinHandle,
 };
 use tonic::transport::server::{Router, TcpIncoming};
+use tower::layer::util::{Identity, Stack};
 use zeitnot_proto::v1::{model_service_server::ModelServiceServer, prediction_service_server::PredictionServiceServer};
 
-use crate::{admin, config::Config, metrics::Metrics, models::Models, readiness::Readiness, service::Service};
+use crate::{
+    admin, config::Config, counting::CountLayer, metrics::Metrics, models::Models, readiness::Readiness,
+    service::Service,
+};
 
 /// Sockets to serve on.
 pub struct Listeners {
@@ -78,23 +82,26 @@ pub async fn run(
     let admin = axum::serve(listeners.admin, admin::routes(metrics.clone()));
     let admin = tokio::spawn(async move { admin.await });
 
-    let service = Service::new(Arc::clone(&models), metrics.clone(), Arc::clone(&config));
+    let service = Service::new(Arc::clone(&models), Arc::clone(&config));
     let (stop, stopped) = oneshot::channel::<()>();
     let incoming = TcpIncoming::from(listeners.grpc).with_nodelay(Some(true));
-    let router = services(service, &config)?.add_service(health_service);
+    let router = services(service, &config, metrics.clone())?.add_service(health_service);
     let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async {
         let _ = stopped.await; // The sender's end means the same as its word.
     }));
 
-    let loaded = Models::load(&config, &metrics, &dead).await?;
-    models.store(Arc::new(loaded));
-    readiness.set(true).await;
-    tracing::info!("ready");
-
-    tokio::pin!(shutdown);
+    let loading = Models::load(&config, &metrics, &dead);
+    tokio::pin!(shutdown, loading);
+    let mut loaded = false;
     loop {
         tokio::select! {
             () = &mut shutdown => break,
+            result = &mut loading, if !loaded => {
+                models.store(Arc::new(result?));
+                loaded = true;
+                readiness.set(true).await;
+                tracing::info!("ready");
+            }
             Some(worker) = deaths.recv() => {
                 tracing::error!(worker, "a worker died");
                 readiness.set(false).await;
@@ -131,9 +138,10 @@ async fn drain(config: &Config, stop: oneshot::Sender<()>, mut grpc: JoinHandle<
 type Served = Result<(), tonic::transport::Error>;
 
 /// Everything the gRPC port serves, but health.
-fn services(service: Service, config: &Config) -> Result<Router> {
+fn services(service: Service, config: &Config, metrics: Metrics) -> Result<Router<Stack<CountLayer, Identity>>> {
     let limit = config.max_message_bytes;
     Ok(tonic::transport::Server::builder()
+        .layer(CountLayer::new(metrics))
         .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
         .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)
         .add_service(PredictionServiceServer::new(service.clone()).max_decoding_message_size(limit))

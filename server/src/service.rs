@@ -1,6 +1,6 @@
 //! The gRPC services.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use tonic::{Code, Request, Response, Status};
@@ -11,20 +11,19 @@ use zeitnot_proto::v1::{
     model_service_server::ModelService, prediction_service_server::PredictionService,
 };
 
-use crate::{config::Config, deadline, error::ServiceError, metrics::Metrics, models::Models, wire};
+use crate::{config::Config, deadline, error::ServiceError, models::Models, wire};
 
 /// Answers requests.
 #[derive(Clone)]
 pub struct Service {
     models: Arc<ArcSwap<Models>>,
-    metrics: Metrics,
     config: Arc<Config>,
 }
 
 impl Service {
     /// A service over models that may still be loading.
-    pub fn new(models: Arc<ArcSwap<Models>>, metrics: Metrics, config: Arc<Config>) -> Self {
-        Service { models, metrics, config }
+    pub fn new(models: Arc<ArcSwap<Models>>, config: Arc<Config>) -> Self {
+        Service { models, config }
     }
 
     async fn predict(&self, request: Request<PredictRequest>) -> Result<PredictResponse, ServiceError> {
@@ -44,19 +43,19 @@ impl Service {
         Ok(wire::response(&query, &reply, &model))
     }
 
-    /// Counts and logs a request.
+    /// Logs a request; [`crate::counting`] counts it.
     async fn observe<T>(
         &self,
         method: &'static str,
         answer: impl Future<Output = Result<T, ServiceError>>,
     ) -> Result<Response<T>, Status> {
-        let request = self.metrics.request(method);
+        let arrived = Instant::now();
         let (model, queue_ms, inference_ms) = (tracing::field::Empty, tracing::field::Empty, tracing::field::Empty);
         let span = tracing::info_span!("request", id = request_id(), method, model, queue_ms, inference_ms);
         let result = answer.instrument(span.clone()).await.map_err(Status::from);
         let _entered = span.enter();
         let code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        let took = request.ended(code).as_secs_f64() * 1e3;
+        let took = arrived.elapsed().as_secs_f64() * 1e3;
         match &result {
             Ok(_) => tracing::debug!(took_ms = took, "answered"),
             Err(status) => tracing::info!(took_ms = took, ?code, message = status.message(), "failed"),
@@ -76,8 +75,12 @@ impl PredictionService for Service {
 impl ModelService for Service {
     async fn list_models(&self, _: Request<ListModelsRequest>) -> Result<Response<ListModelsResponse>, Status> {
         let models = self.models.load();
-        let list = models.all().iter().enumerate().map(|(number, model)| wire::model(model, number == 0)).collect();
-        self.observe("ListModels", async { Ok(ListModelsResponse { models: list }) }).await
+        let list = || -> Result<ListModelsResponse, ServiceError> {
+            models.get("")?; // Before the models are loaded there is nothing to list, which is not an empty list.
+            let described = models.all().iter().enumerate().map(|(number, model)| wire::model(model, number == 0));
+            Ok(ListModelsResponse { models: described.collect() })
+        };
+        self.observe("ListModels", async { list() }).await
     }
 
     async fn get_model(&self, request: Request<GetModelRequest>) -> Result<Response<GetModelResponse>, Status> {

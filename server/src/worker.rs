@@ -4,7 +4,7 @@ use std::{sync::Arc, thread, time::Instant};
 
 use tokio::sync::{mpsc, oneshot};
 use zeitnot_encoding::{OtterBatch, Situation};
-use zeitnot_inference::{Answer, InferenceError, Provider, Runtime, Session, SessionOptions};
+use zeitnot_inference::{Answer, InferenceError, Metadata, Provider, Runtime, Session, SessionOptions};
 
 use crate::{
     batcher::{Queue, Reply},
@@ -47,8 +47,10 @@ pub fn work(queue: &Queue, model: &mut impl Run, metrics: &Metrics) {
         for (row, entry) in batch.into_iter().enumerate() {
             let queue = started.saturating_duration_since(entry.admitted);
             let reply = match answer.as_ref().ok().and_then(|answer| answer.row(row)) {
-                Some((policy, value)) => Ok(Reply { policy: policy.to_vec(), value, queue, inference, batch_size }),
-                None => Err(ServiceError::Inference),
+                Some((policy, value)) if value.is_finite() && policy.iter().all(|logit| logit.is_finite()) => {
+                    Ok(Reply { policy: policy.to_vec(), value, queue, inference, batch_size })
+                }
+                _ => Err(ServiceError::Inference),
             };
             entry.answer(reply);
         }
@@ -82,20 +84,20 @@ impl Plan {
         queue: &Queue,
         metrics: &Metrics,
         dead: &mpsc::UnboundedSender<usize>,
-    ) -> Result<Provider, InferenceError> {
+    ) -> Result<(Metadata, Provider), InferenceError> {
         let mut warm = Vec::new();
         for number in 0..self.workers {
             let (ready, answer) = oneshot::channel();
             warm.push(answer);
             self.spawn(number, queue.clone(), metrics.clone(), dead.clone(), ready)?;
         }
-        let mut provider = Provider::Cpu;
+        // A thread that died before it could answer is as bad as a model that cannot be run.
+        let lost = |problem: &str| InferenceError::Model { file: self.file.clone(), problem: problem.to_owned() };
+        let mut opened = Err(lost("no worker was started"));
         for answer in warm {
-            // A thread that died before it could answer is as bad as a model that cannot be run.
-            let lost = InferenceError::Model { file: self.file.clone(), problem: "a worker died at its start".into() };
-            provider = answer.await.unwrap_or(Err(lost))?;
+            opened = Ok(answer.await.unwrap_or_else(|_| Err(lost("a worker died at its start")))?);
         }
-        Ok(provider)
+        opened
     }
 
     fn spawn(
@@ -104,7 +106,7 @@ impl Plan {
         queue: Queue,
         metrics: Metrics,
         dead: mpsc::UnboundedSender<usize>,
-        ready: oneshot::Sender<Result<Provider, InferenceError>>,
+        ready: oneshot::Sender<Result<(Metadata, Provider), InferenceError>>,
     ) -> Result<(), InferenceError> {
         let (runtime, file, bytes) = (self.runtime.clone(), self.file.clone(), Arc::clone(&self.bytes));
         let (options, sizes) = (self.options, self.warm_up.clone());
@@ -120,7 +122,7 @@ impl Plan {
                 }
             };
             let _alive = Alive::new(number, &metrics, dead);
-            let _ = ready.send(Ok(session.provider())); // As above.
+            let _ = ready.send(Ok((session.metadata().clone(), session.provider()))); // As above.
             work(&queue, &mut session, &metrics);
         };
         let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);

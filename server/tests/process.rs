@@ -64,10 +64,20 @@ impl Process {
         tokio::task::spawn_blocking(move || self.child.wait().unwrap().code()).await.unwrap()
     }
 
+    /// Requests that were admitted, answered or not.
     async fn admitted(&self) -> f64 {
         let (_, text) = get(&self.admin, "/metrics").await;
-        let line = text.lines().find(|line| line.starts_with("zeitnot_admitted_requests ")).unwrap();
-        line.rsplit(' ').next().unwrap().parse().unwrap()
+        let figure = |name: &str| -> f64 {
+            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+            line.rsplit(' ').next().unwrap().parse().unwrap()
+        };
+        figure("zeitnot_admitted_requests ") + figure("zeitnot_requests_total{code=\"OK\",method=\"Predict\"} ")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // It has ended already, unless a test failed.
     }
 }
 
@@ -82,8 +92,7 @@ async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
         tokio::spawn(async move { client.predict(request(&["e4"])).await })
     });
     let requests = requests.collect::<Vec<_>>();
-    // 48 positions take this worker over half a second; all are in before the first few are out.
-    while process.admitted().await < 32.0 {
+    while process.admitted().await < 48.0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     process.signal("TERM");
@@ -95,7 +104,7 @@ async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
 
 #[tokio::test]
 async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
-    let process = Process::start(&["--drain-delay-ms=400"]).await;
+    let process = Process::start(&["--drain-delay-ms=3000"]).await;
     let clients = (0..8).map(|_| async { process.client().await });
     let mut tasks = Vec::new();
     for client in clients {
@@ -112,18 +121,19 @@ async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     process.signal("TERM");
-    tokio::time::sleep(Duration::from_millis(150)).await;
-    assert_eq!(get(&process.admin, "/ready").await.0, 503, "balancers learn of the end");
+    while get(&process.admin, "/ready").await.0 != 503 {
+        tokio::time::sleep(Duration::from_millis(5)).await; // Balancers learn of the end.
+    }
     assert_eq!(get(&process.admin, "/live").await.0, 200);
     let still = process.client().await.predict(request(&["d4"])).await;
     assert!(still.is_ok(), "it serves on during the drain delay");
     for task in tasks {
         let (answered, last) = task.await.unwrap();
         assert!(answered > 0);
-        // The one error a client sees is that of a connection which can no longer be made.
+        // The one error a client sees is of a connection that can no longer be made, or of a stream that the server
+        // told it, by GOAWAY, not to have accepted.
         let refused = format!("{last:?}");
-        assert_eq!(last.code(), Code::Unavailable, "{refused}");
-        assert!(refused.contains("ConnectError") || refused.contains("Connection refused"), "{refused}");
+        assert!(last.code() == Code::Unavailable || refused.contains("GoAway"), "{refused}");
     }
     assert_eq!(process.exit_code().await, Some(0));
 }
@@ -169,12 +179,15 @@ fn printed(output: &Output) -> String {
 fn a_flag_beats_the_variable_beats_the_file_beats_the_default() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("zeitnot.toml");
-    std::fs::write(&file, "queue = 1\nmax-batch = 2\nworkers = 3\nreflection = false\n").unwrap();
+    std::fs::write(&file, "queue = 1\nmax-batch = 2\nworkers = 3\nthreads = 4\nreflection = false\n").unwrap();
     let file = file.to_str().unwrap();
-    let output =
-        run(&["config", "--config", file, "--queue=10"], &[("ZEITNOT_MAX_BATCH", "20"), ("ZEITNOT_QUEUE", "11")]);
+    let output = run(
+        &["config", "--config", file, "--queue=10", "--threads=5"],
+        &[("ZEITNOT_MAX_BATCH", "20"), ("ZEITNOT_QUEUE", "11")],
+    );
     let text = printed(&output);
-    for line in ["queue = 10", "max-batch = 20", "workers = 3", "reflection = false", "threads = 1"] {
+    for line in ["queue = 10", "max-batch = 20", "workers = 3", "reflection = false", "threads = 5", "max-moves = 1024"]
+    {
         assert!(text.lines().any(|printed| printed == line), "{line} is missing in\n{text}");
     }
     // What it prints is a file that means the same.
@@ -199,7 +212,9 @@ fn wrong_options_are_named_before_anything_starts() {
     assert!(complaint(&["serve", "--config", path]).contains("line 1"));
     assert!(complaint(&["serve", "--max-batch=0"]).contains("--max-batch: must be at least 1"));
     assert!(complaint(&["serve", "--device=tpu"]).contains("`tpu` is not one of auto, cpu, cuda"));
-    assert!(complaint(&["check", "--device=cuda"]).contains("CUDA cannot be used"));
+    if !Path::new("/dev/nvidia0").exists() {
+        assert!(complaint(&["check", "--device=cuda"]).contains("CUDA cannot be used"));
+    }
     assert!(complaint(&["check", "--onnxruntime=/nowhere.so"]).contains("there is no such file"));
 }
 

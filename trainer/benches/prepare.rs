@@ -11,7 +11,7 @@ use std::{
 
 use serde_json::json;
 use zeitnot_trainer::{
-    feed::Plan,
+    feed::{Hide, Plan},
     filter::Filter,
     pgn,
     prepare::{self, Options},
@@ -70,7 +70,7 @@ fn decode(path: &PathBuf) {
 fn feed(shards: &Path) -> f64 {
     let games = shard::list(shards).unwrap().iter().take(2).flat_map(|path| shard::read(path).unwrap()).collect();
     let (batch, steps) = (256, 200);
-    let plan = Plan::new(games, 1, batch).unwrap();
+    let plan = Plan::new(games, 1, batch, Hide::default()).unwrap();
     let seconds = time(|| assert_eq!(plan.start(0, steps, 1).count() as u64, steps));
     (batch as u64 * steps) as f64 / seconds
 }

@@ -6,12 +6,13 @@ use std::{sync::Arc, thread};
 
 use anyhow::{Result, bail};
 use crossbeam_channel::{Receiver, bounded};
-use rand::{SeedableRng, seq::SliceRandom};
+use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use shakmaty::Position;
-use zeitnot_encoding::{OtterBatch, Targets, otter::AUXILIARY, targets, vocabulary};
+use zeitnot_encoding::{OtterBatch, Situation, Targets, targets, vocabulary};
 
-use crate::record::GameRecord;
+use crate::record::{Decision, GameRecord};
 
 /// Batches each thread keeps ready.
 const READY: usize = 4;
@@ -37,6 +38,31 @@ pub struct Plan {
     decisions: Vec<(u32, u16)>,
     seed: u64,
     batch_size: usize,
+    hide: Hide,
+}
+
+/// Shares of decisions whose history or clock the network is not shown, so that it learns what to do without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Hide {
+    /// Share without recent moves.
+    pub history: f64,
+    /// Share without time control and clock.
+    pub time: f64,
+}
+
+impl Hide {
+    /// Hides by a random number that depends on the seed and the decision's place alone.
+    fn apply(self, situation: &mut Situation, seed: u64, place: u64) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed ^ place.wrapping_mul(0xd134_2543_de82_ef95));
+        if random.random_bool(self.history) {
+            situation.history.truncate(0);
+        }
+        if random.random_bool(self.time) {
+            situation.conditions.time_control = None;
+            situation.conditions.mover_clock = None;
+        }
+    }
 }
 
 impl Plan {
@@ -45,7 +71,7 @@ impl Plan {
     /// # Errors
     ///
     /// When there are fewer decisions than one batch needs.
-    pub fn new(games: Vec<GameRecord>, seed: u64, batch_size: usize) -> Result<Self> {
+    pub fn new(games: Vec<GameRecord>, seed: u64, batch_size: usize, hide: Hide) -> Result<Self> {
         let mut decisions = Vec::new();
         for (number, game) in (0u32..).zip(&games) {
             let plies = u16::try_from(game.moves.len()).unwrap_or(u16::MAX);
@@ -54,7 +80,7 @@ impl Plan {
         if decisions.len() < batch_size {
             bail!("the shards hold {} decisions, fewer than one batch of {batch_size}", decisions.len());
         }
-        Ok(Plan { games: Arc::new(games), decisions, seed, batch_size })
+        Ok(Plan { games: Arc::new(games), decisions, seed, batch_size, hide })
     }
 
     /// Number of decisions of one epoch.
@@ -73,7 +99,9 @@ impl Plan {
                 thread::spawn(move || {
                     let mut epochs = Epochs::new(&plan);
                     for step in (first_step..steps).filter(|step| step % threads == thread) {
-                        if sender.send(plan.batch(&mut epochs, step)).is_err() {
+                        // The feed ends early at a game that cannot be replayed, or when nobody wants it any more.
+                        let Some(batch) = plan.batch(&mut epochs, step) else { return };
+                        if sender.send(batch).is_err() {
                             return;
                         }
                     }
@@ -84,24 +112,23 @@ impl Plan {
         Feed { receivers, step: first_step }
     }
 
-    fn batch(&self, epochs: &mut Epochs<'_>, step: u64) -> Batch {
+    fn batch(&self, epochs: &mut Epochs<'_>, step: u64) -> Option<Batch> {
         let mut batch = Batch { inputs: OtterBatch::with_capacity(self.batch_size), ..Batch::default() };
         let first = step * self.batch_size as u64;
         for place in first..first + self.batch_size as u64 {
             let (game, ply) = epochs.at(place);
-            if let Some(game) = self.games.get(game as usize) {
-                push(&mut batch, game, usize::from(ply));
-            }
+            let mut decision = self.games.get(game as usize)?.decision(usize::from(ply))?;
+            self.hide.apply(&mut decision.situation, self.seed, place);
+            push(&mut batch, self.games.get(game as usize)?, &decision)?;
         }
-        batch
+        Some(batch)
     }
 }
 
 /// Appends one decision with its targets.
-fn push(batch: &mut Batch, game: &GameRecord, ply: usize) {
-    let Some(decision) = game.decision(ply) else { return };
+fn push(batch: &mut Batch, game: &GameRecord, decision: &Decision) -> Option<()> {
     let position = &decision.situation.position;
-    let Some(targets) = Targets::of(position, decision.played) else { return };
+    let targets = Targets::of(position, decision.played)?;
     batch.inputs.push(&decision.situation);
     batch.policy.push(i64::from(targets.policy));
     let start = batch.legal.len();
@@ -113,7 +140,7 @@ fn push(batch: &mut Batch, game: &GameRecord, ply: usize) {
     }
     batch.value.push(targets::value(game.winner, position.turn()));
     batch.auxiliary.extend(targets.auxiliary_row());
-    debug_assert_eq!(batch.auxiliary.len(), batch.policy.len() * AUXILIARY);
+    Some(())
 }
 
 /// The permutation of the epoch being read.

@@ -66,6 +66,8 @@ pub enum Reason {
     NotRated,
     /// Another time class than those asked for, or unknown.
     TimeClass,
+    /// A tag or comment that never ends.
+    BrokenText,
     /// A move cannot be read or is not legal.
     BrokenMoves,
     /// A move has no clock.
@@ -86,6 +88,7 @@ impl Reason {
             Reason::Bot => "bot",
             Reason::NotRated => "not-rated",
             Reason::TimeClass => "time-class",
+            Reason::BrokenText => "broken-text",
             Reason::BrokenMoves => "broken-moves",
             Reason::NoClock => "no-clock",
             Reason::TooShort => "too-short",

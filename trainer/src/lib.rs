@@ -6,7 +6,7 @@
 //! - [`prepare`]: PGN files to shards.
 //! - [`feed`]: shards to shuffled training batches.
 //! - [`train`]: batches to checkpoints, with tch.
-//! - [`export`]: checkpoints and published weights to ONNX.
+//! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks.
 //! - [`evaluate`]: models against held-out games.
 //! - [`picture`]: drawings.
 
@@ -16,6 +16,10 @@ pub mod evaluate;
 pub mod export;
 pub mod feed;
 pub mod filter;
+pub mod import;
+pub mod model_file;
+#[cfg(feature = "tch")]
+pub mod parity;
 pub mod pgn;
 pub mod picture;
 pub mod prepare;

@@ -23,9 +23,8 @@ enum Command {
     #[cfg(feature = "tch")]
     Export(zeitnot_trainer::export::Options),
     /// Published weights to an ONNX file
-    #[cfg(feature = "tch")]
     #[command(subcommand)]
-    Import(zeitnot_trainer::export::Import),
+    Import(zeitnot_trainer::import::Import),
     /// Models against held-out games
     Evaluate(zeitnot_trainer::evaluate::Options),
 }
@@ -41,14 +40,18 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<()> {
+    tracing_subscriber::fmt().with_env_filter("warn,zeitnot_inference=info").with_writer(std::io::stderr).init();
     match Cli::parse().command {
         Command::Prepare(options) => zeitnot_trainer::prepare::run(&options).map(drop),
         #[cfg(feature = "tch")]
-        Command::Train(options) => zeitnot_trainer::train::run(&options, &interrupted()?).map(drop),
+        Command::Train(options) => {
+            let ended = zeitnot_trainer::train::run(&options, &interrupted()?)?;
+            // Scripts must not take a stopped run for a finished one.
+            if ended.finished { Ok(()) } else { Err(anyhow::anyhow!("the run is not finished")) }
+        }
         #[cfg(feature = "tch")]
         Command::Export(options) => zeitnot_trainer::export::export(&options),
-        #[cfg(feature = "tch")]
-        Command::Import(import) => zeitnot_trainer::export::import(&import),
+        Command::Import(import) => zeitnot_trainer::import::run(&import),
         Command::Evaluate(options) => zeitnot_trainer::evaluate::run(&options).map(drop),
     }
 }

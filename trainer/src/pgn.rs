@@ -16,6 +16,11 @@ use crate::{
     record::{GameRecord, Player, pack},
 };
 
+/// Longest line of a tag, in bytes; a longer one breaks its game.
+const LINE: usize = 4096;
+/// Longest comment that is looked through in one piece, in bytes.
+const COMMENT: usize = 16_384;
+
 /// What reading one game gave.
 pub type Verdict = Result<GameRecord, Dropped>;
 
@@ -69,7 +74,8 @@ pub struct Games<R: Read> {
 impl<R: Read> Games<R> {
     /// Reads games from PGN text.
     pub fn new(text: R, filter: Filter) -> Self {
-        Games { reader: Reader::new(text), visitor: GameVisitor { filter } }
+        let reader = Reader::build(text).set_supported_tag_line_length(LINE).set_supported_comment_length(COMMENT);
+        Games { reader: reader.finish(), visitor: GameVisitor { filter } }
     }
 }
 
@@ -78,7 +84,14 @@ impl<R: Read> Iterator for Games<R> {
     type Item = io::Result<Verdict>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.reader.read_game(&mut self.visitor).transpose()
+        match self.reader.read_game(&mut self.visitor) {
+            // A tag or comment that never ends; the reader has skipped what it could not read.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let dropped = dropped(&GameRecord::default(), Reason::BrokenText, error.to_string());
+                Some(Ok(Err(dropped)))
+            }
+            other => other.transpose(),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
-    time::Instant,
+    time::{Instant, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, bail};
@@ -50,8 +50,12 @@ pub struct Report {
     pub input: String,
     /// Its size in bytes.
     pub bytes: u64,
+    /// When it was last changed, in seconds since 1970.
+    pub modified: u64,
     /// The filter used.
     pub filter: Filter,
+    /// Most games in one shard.
+    pub shard_games: u64,
     /// Games read.
     pub read: u64,
     /// Games kept.
@@ -136,18 +140,20 @@ struct Input {
     /// File name without `.pgn` and `.zst`; shards and report are named after it.
     name: String,
     bytes: u64,
+    modified: u64,
 }
 
 fn with_names(paths: &[PathBuf]) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     for path in paths {
-        let bytes = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.len();
+        let about = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let modified = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let file = file_name(path);
         let name = file.trim_end_matches(".zst").trim_end_matches(".pgn").to_owned();
         if let Some(twin) = inputs.iter().find(|input| input.name == name) {
             bail!("{} and {} would write the same shards", twin.path.display(), path.display());
         }
-        inputs.push(Input { path: path.clone(), name, bytes });
+        inputs.push(Input { path: path.clone(), name, bytes: about.len(), modified });
     }
     Ok(inputs)
 }
@@ -158,6 +164,7 @@ fn prepare(input: &Input, options: &Options, bar: &ProgressBar, positions: &Atom
         bar.inc(input.bytes);
         return Ok(report);
     }
+    remove_earlier(input, options, &report_path)?;
     let counted = bar.clone();
     let text = pgn::open(&input.path, move |read| counted.inc(read as u64))
         .with_context(|| format!("cannot read {}", input.path.display()))?;
@@ -195,7 +202,9 @@ impl<'a> Output<'a> {
         let report = Report {
             input: file_name(&input.path),
             bytes: input.bytes,
+            modified: input.modified,
             filter: options.filter.clone(),
+            shard_games: options.shard_games,
             ..Report::default()
         };
         Output { name: &input.name, options, shard: None, report }
@@ -245,9 +254,27 @@ fn file_name(path: &Path) -> String {
 /// The report of an earlier run over the same input with the same filter, if its shards are still there.
 fn earlier(path: &Path, input: &Input, options: &Options) -> Option<Report> {
     let report: Report = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    let same = report.bytes == input.bytes && report.filter == options.filter;
+    let same_input = (report.bytes, report.modified) == (input.bytes, input.modified);
+    let same_options = report.filter == options.filter && report.shard_games == options.shard_games;
     let whole = report.shards.iter().all(|shard| options.out.join(shard).is_file());
-    (same && whole).then_some(report)
+    (same_input && same_options && whole).then_some(report)
+}
+
+/// Removes what an earlier run with other options, or one that was cut short, left of this input.
+fn remove_earlier(input: &Input, options: &Options, report: &Path) -> Result<()> {
+    if report.is_file() {
+        fs::remove_file(report)?;
+    }
+    for entry in fs::read_dir(&options.out)? {
+        let path = entry?.path();
+        let name = file_name(&path);
+        let number = name.strip_prefix(&input.name).and_then(|rest| rest.strip_prefix('-')).unwrap_or_default();
+        let number = number.strip_suffix(".tmp").unwrap_or(number).strip_suffix(".parquet");
+        if number.is_some_and(|number| number.len() == 5 && number.bytes().all(|byte| byte.is_ascii_digit())) {
+            fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes a file that appears under its name when it is whole.
@@ -256,6 +283,9 @@ fn earlier(path: &Path, input: &Input, options: &Options) -> Option<Report> {
 ///
 /// When the disk does not take it.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
     let temporary = path.with_extension("tmp");
     fs::write(&temporary, bytes).with_context(|| format!("cannot write {}", temporary.display()))?;
     fs::rename(&temporary, path).with_context(|| format!("cannot write {}", path.display()))

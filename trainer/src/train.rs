@@ -27,7 +27,7 @@ use tch::{Cuda, Device, autocast};
 
 use self::{
     checkpoint::{Checkpoint, State},
-    config::TrainConfig,
+    config::{Condition, TrainConfig, Training},
     eager::Network,
     optimizer::AdamW,
     progress::Progress,
@@ -54,6 +54,15 @@ pub struct Options {
     /// Go on from the newest checkpoint in the output folder
     #[arg(long)]
     pub resume: bool,
+    /// Start from these weights instead of random ones: a checkpoint, or a safetensors file
+    #[arg(long)]
+    pub init: Option<PathBuf>,
+    /// Train a variant that does not see these conditions
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub without: Vec<Condition>,
+    /// Steps of the run, instead of the recipe's
+    #[arg(long)]
+    pub steps: Option<u64>,
     /// Where to compute
     #[arg(long, value_enum, default_value_t = Compute::Auto)]
     pub device: Compute,
@@ -91,21 +100,31 @@ impl Compute {
     }
 }
 
-/// Trains until the last step, or until `stop` is set; then a checkpoint is saved. Gives the loss of the last step.
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ended {
+    /// Loss of the last step; NaN when no step was left to do.
+    pub loss: f64,
+    /// Whether the last step of the recipe is done.
+    pub finished: bool,
+}
+
+/// Trains until the last step, or until `stop` is set; then a checkpoint is saved.
 ///
 /// # Errors
 ///
-/// When the recipe or the shards cannot be read, or the output folder holds another run.
-pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<f64> {
-    let config = TrainConfig::read(&options.config)?;
+/// When the recipe or the shards cannot be read, the output folder holds another run, or the loss is no number.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<Ended> {
+    let mut config = TrainConfig::read(&options.config)?.without(&options.without);
+    config.training.steps = options.steps.unwrap_or(config.training.steps);
     let device = options.device.device()?;
     if options.threads > 0 {
         tch::set_num_threads(i32::from(options.threads));
     }
     std::fs::create_dir_all(&options.out).with_context(|| format!("cannot create {}", options.out.display()))?;
-    let mut run = Run::start(config, device, options)?;
-    let games = games(&options.data)?;
-    let plan = Plan::new(games, run.config.training.seed, run.config.training.batch_size)?;
+    let Training { seed, batch_size, hide, .. } = config.training;
+    let plan = Plan::new(games(&options.data)?, seed, batch_size, hide)?;
+    let mut run = Run::start(config, plan.decisions(), device, options)?;
     run.train(plan, options, stop)
 }
 
@@ -121,6 +140,7 @@ fn games(folder: &Path) -> Result<Vec<GameRecord>> {
 /// A run in progress.
 struct Run {
     config: TrainConfig,
+    decisions: usize,
     network: Network,
     optimizer: AdamW,
     scaler: LossScaler,
@@ -128,36 +148,48 @@ struct Run {
 }
 
 impl Run {
-    fn start(config: TrainConfig, device: Device, options: &Options) -> Result<Self> {
+    fn start(config: TrainConfig, decisions: usize, device: Device, options: &Options) -> Result<Self> {
         let newest = Checkpoint::newest(&options.out)?;
         match newest {
-            Some(checkpoint) if options.resume => Run::resume(config, device, &checkpoint),
+            Some(checkpoint) if options.resume => Run::resume(config, decisions, device, &checkpoint),
             Some(checkpoint) => bail!(
                 "{} already holds {}; go on with --resume or choose another folder",
                 options.out.display(),
                 checkpoint.folder.display()
             ),
             None => {
-                let seed = config.training.seed as i64;
-                let network = Network::new(&config.network, device, seed);
+                let network = match &options.init {
+                    Some(path) => {
+                        let weights = checkpoint::read_weights(path)?;
+                        Network::with_weights(&config.network, device, &weights)?
+                    }
+                    None => Network::new(&config.network, device, config.training.seed as i64),
+                };
                 let optimizer = AdamW::new(&network);
-                Ok(Run { config, network, optimizer, scaler: LossScaler::for_device(device), step: 0 })
+                Ok(Run { config, decisions, network, optimizer, scaler: LossScaler::for_device(device), step: 0 })
             }
         }
     }
 
-    fn resume(config: TrainConfig, device: Device, checkpoint: &Checkpoint) -> Result<Self> {
+    fn resume(config: TrainConfig, decisions: usize, device: Device, checkpoint: &Checkpoint) -> Result<Self> {
         let state = checkpoint.state()?;
-        if state.config.network != config.network || state.config.training.seed != config.training.seed {
-            bail!("{} was made with another network or seed than the recipe's", checkpoint.folder.display());
+        let folder = checkpoint.folder.display();
+        if state.config.network != config.network {
+            bail!("{folder} was made with another network than the recipe's");
+        }
+        if state.config.training != config.training {
+            bail!("{folder} was made with other [training] values than the recipe's");
+        }
+        if state.decisions != decisions {
+            bail!("{folder} was made from {} decisions, the shards hold {decisions}", state.decisions);
         }
         let network = Network::with_weights(&config.network, device, &checkpoint.weights()?)?;
         let mut optimizer = AdamW::new(&network);
         optimizer.restore(checkpoint.optimizer()?, device)?;
-        Ok(Run { config, network, optimizer, scaler: state.scaler, step: state.step })
+        Ok(Run { config, decisions, network, optimizer, scaler: state.scaler.on(device), step: state.step })
     }
 
-    fn train(&mut self, plan: Plan, options: &Options, stop: &Arc<AtomicBool>) -> Result<f64> {
+    fn train(&mut self, plan: Plan, options: &Options, stop: &Arc<AtomicBool>) -> Result<Ended> {
         let training = self.config.training.clone();
         println!(
             "{}: {} parameters on {:?}, {} decisions, step {} of {}",
@@ -169,10 +201,14 @@ impl Run {
             training.steps
         );
         let mut progress = Progress::new(&options.out, &training, self.step)?;
-        let mut last = f64::NAN;
+        let mut loss = f64::NAN;
+        let mut stopped = false;
         for batch in plan.start(self.step, training.steps, options.feed_threads) {
-            last = self.one_step(&batch, &mut progress)?;
-            let stopped = stop.load(std::sync::atomic::Ordering::Relaxed);
+            loss = self.one_step(&batch, &mut progress)?;
+            if !loss.is_finite() && self.scaler.scale() <= 1.0 {
+                bail!("the loss of step {} is {loss}; lower training.optimizer.learning_rate", self.step);
+            }
+            stopped = stop.load(std::sync::atomic::Ordering::Relaxed);
             let done = self.step == training.steps;
             if stopped || done || self.step.is_multiple_of(training.checkpoint_every) {
                 self.save(options)?;
@@ -183,7 +219,11 @@ impl Run {
                 break;
             }
         }
-        Ok(last)
+        let finished = self.step >= training.steps;
+        if !finished && !stopped {
+            bail!("the shards hold a game that cannot be replayed near step {}", self.step);
+        }
+        Ok(Ended { loss, finished })
     }
 
     fn one_step(&mut self, batch: &Batch, progress: &mut Progress) -> Result<f64> {
@@ -202,7 +242,12 @@ impl Run {
     }
 
     fn save(&self, options: &Options) -> Result<()> {
-        let state = State { step: self.step, config: self.config.clone(), scaler: self.scaler.clone() };
+        let state = State {
+            step: self.step,
+            decisions: self.decisions,
+            config: self.config.clone(),
+            scaler: self.scaler.clone(),
+        };
         Checkpoint::save(&options.out, &state, &self.network, &self.optimizer)
     }
 }

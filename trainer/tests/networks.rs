@@ -2,8 +2,6 @@
 #![cfg(feature = "tch")]
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
-mod common;
-
 use std::path::Path;
 
 use serde::Deserialize;
@@ -13,8 +11,14 @@ use zeitnot_encoding::{Conditions, OtterBatch, Situation};
 use zeitnot_inference::{Answer, Metadata, Runtime, Session, SessionOptions};
 use zeitnot_network::{OtterConfig, Weights, onnx, specs};
 use zeitnot_trainer::{
-    export::{self, About, Import, answer, difference, samples},
-    train::{checkpoint::Checkpoint, config::TrainConfig, eager::Network},
+    import::{self, Import},
+    model_file::{About, samples},
+    parity::{TOLERANCE, answer, difference},
+    train::{
+        checkpoint::read_weights,
+        config::{Condition, TrainConfig},
+        eager::Network,
+    },
 };
 
 #[derive(Deserialize)]
@@ -78,8 +82,7 @@ fn reference_onnx(weights: &Weights) -> Vec<u8> {
 
 #[test]
 fn tch_and_onnx_match_the_reference_at_every_batch_size() {
-    let Some(path) = common::shared("otter/golden.json") else { return };
-    let golden: Golden = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let golden: Golden = serde_json::from_str(include_str!("../../encoding/tests/data/otter-golden.json")).unwrap();
     let specs = specs::of(&OtterConfig::reference());
     let ours = specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect::<Vec<_>>();
     assert_eq!(ours, golden.tensors, "tensor names and shapes are those of the published file");
@@ -98,30 +101,38 @@ fn tch_and_onnx_match_the_reference_at_every_batch_size() {
             let (tch, onnx) = (answer(&network, &batch).unwrap(), session.run(&batch).unwrap());
             assert!(tch.policy.iter().chain(&onnx.policy).all(|logit| logit.is_finite()), "padding rows stay finite");
             for (row, case) in cases.iter().enumerate() {
-                assert!(case.gap(&tch, row) < 1e-5, "tch, batch of {size}: {}", case.gap(&tch, row));
-                assert!(case.gap(&onnx, row) < 1e-5, "ONNX, batch of {size}: {}", case.gap(&onnx, row));
+                assert!(case.gap(&tch, row) < 3e-5, "tch, batch of {size}: {}", case.gap(&tch, row));
+                assert!(case.gap(&onnx, row) < 3e-5, "ONNX, batch of {size}: {}", case.gap(&onnx, row));
             }
         }
     }
 }
 
-fn recipe(name: &str) -> OtterConfig {
-    TrainConfig::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)).unwrap().network
+fn recipe(name: &str, without: &[Condition]) -> OtterConfig {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name);
+    TrainConfig::read(&path).unwrap().without(without).network
 }
 
 #[test]
 fn every_recipe_exports_to_what_it_trains() {
-    assert_eq!(recipe("reference.toml"), OtterConfig::reference());
-    for name in ["compact.toml", "compact-base.toml", "compact-history.toml"] {
-        let config = recipe(name);
+    assert_eq!(recipe("reference.toml", &[]), OtterConfig::reference());
+    for (name, without) in [
+        ("compact", &[][..]),
+        ("history alone", &[Condition::Time]),
+        ("time alone", &[Condition::History]),
+        ("base", &[Condition::History, Condition::Time]),
+    ] {
+        let config = recipe("compact.toml", without);
         let weights = Weights::by_formula(&specs::of(&config));
         let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
         let bytes = onnx::export(&config, &weights, &Metadata::new(name, "1", "", "").entries()).unwrap();
         for size in [1, 3, 16] {
             let mut batch = samples(size);
-            batch.pad(16);
-            let gap = difference(&network, &bytes, &batch).unwrap();
-            assert!(gap < 1e-4, "{name} at {size}: {gap}");
+            for padded in [size, size + 2] {
+                batch.pad(padded);
+                let gap = difference(&network, &bytes, &batch).unwrap();
+                assert!(gap < 1e-4, "{name} at {size} of {padded}: {gap}");
+            }
         }
     }
 }
@@ -135,7 +146,7 @@ fn the_reference_network_has_15_million_parameters() {
 
 #[test]
 fn switched_off_conditions_do_not_reach_the_outputs() {
-    let config = recipe("compact-base.toml");
+    let config = recipe("compact.toml", &[Condition::History, Condition::Time]);
     let weights = Weights::by_formula(&specs::of(&config));
     let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
     let seen = samples(8);
@@ -149,14 +160,14 @@ fn switched_off_conditions_do_not_reach_the_outputs() {
     assert_ne!(seen, blind);
     assert_eq!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
 
-    let full = recipe("compact.toml");
+    let full = recipe("compact.toml", &[]);
     let network = Network::with_weights(&full, Device::Cpu, &Weights::by_formula(&specs::of(&full))).unwrap();
     assert_ne!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
 }
 
 #[test]
 fn a_file_that_differs_from_the_network_is_noticed() {
-    let config = recipe("compact.toml");
+    let config = recipe("compact.toml", &[]);
     let specs = specs::of(&config);
     let weights = Weights::by_formula(&specs);
     let mut changed = weights.clone();
@@ -166,7 +177,7 @@ fn a_file_that_differs_from_the_network_is_noticed() {
     changed.insert(&spec.name, tensor);
     let bytes = onnx::export(&config, &changed, &Metadata::new("changed", "1", "", "").entries()).unwrap();
     let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
-    assert!(difference(&network, &bytes, &samples(16)).unwrap() > export::TOLERANCE);
+    assert!(difference(&network, &bytes, &samples(16)).unwrap() > TOLERANCE);
 }
 
 #[test]
@@ -185,22 +196,22 @@ fn published_weights_become_a_model_and_a_checkpoint() {
     let (out, run) = (folder.path().join("otter.onnx"), folder.path().join("run"));
     let import =
         Import::Otter { file: file.clone(), out: out.clone(), checkpoint: Some(run.clone()), about: About::default() };
-    export::import(&import).unwrap();
+    import::run(&import).unwrap();
     let runtime = Runtime::load(None).unwrap();
     let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
     let session = Session::open(&runtime, &out, options).unwrap();
     assert_eq!(session.metadata().encoding, "otter/1");
-    assert_eq!(Checkpoint::find(&run).unwrap().weights().unwrap(), weights);
+    assert_eq!(read_weights(&run).unwrap(), weights);
 
     tensors.retain(|(name, _)| name != "value_proj.3.bias");
     tch::Tensor::write_safetensors(&tensors, &file).unwrap();
-    let error = format!("{:#}", export::import(&import).unwrap_err());
+    let error = format!("{:#}", import::run(&import).unwrap_err());
     assert!(error.contains("tensor value_proj.3.bias is missing"), "{error}");
 }
 
 #[test]
 fn models_that_cannot_be_served_are_refused_by_name() {
-    let config = recipe("compact.toml");
+    let config = recipe("compact.toml", &[]);
     let weights = Weights::by_formula(&specs::of(&config));
     let runtime = Runtime::load(None).unwrap();
     let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
@@ -209,6 +220,9 @@ fn models_that_cannot_be_served_are_refused_by_name() {
     let bytes = onnx::export(&config, &weights, &stranger.entries()).unwrap();
     assert!(refused(&bytes).contains("a.onnx: zeitnot.encoding is `otter/9`"));
     assert!(refused(b"banana").contains("a.onnx: ONNX Runtime cannot read it"));
+    if Path::new("/dev/nvidia0").exists() {
+        return;
+    }
     let cuda = SessionOptions { device: zeitnot_inference::Device::Cuda, threads: 1 };
     let good = onnx::export(&config, &weights, &Metadata::new("a", "1", "", "").entries()).unwrap();
     let error = Session::from_bytes(&runtime, "a.onnx", &good, cuda).unwrap_err().to_string();

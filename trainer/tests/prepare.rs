@@ -99,6 +99,15 @@ fn a_second_run_reads_nothing_again_and_another_filter_does() {
     assert_eq!(fs::metadata(&shard).unwrap().modified().unwrap(), written);
     let other = run(&options(&[&mixed()], folder.path(), Filter { min_plies: 2, ..Filter::default() })).unwrap();
     assert_eq!(other.kept, 3);
+
+    // Shards of an earlier run do not stay when there are fewer of them.
+    let mut split = options(&[&mixed()], folder.path(), Filter { min_plies: 2, ..Filter::default() });
+    split.shard_games = 1;
+    run(&split).unwrap();
+    assert_eq!(shard::list(folder.path()).unwrap().len(), 3);
+    split.shard_games = 2;
+    run(&split).unwrap();
+    assert_eq!(shard::list(folder.path()).unwrap().len(), 2);
 }
 
 #[test]
@@ -114,6 +123,20 @@ fn a_damaged_file_costs_its_end_alone() {
     let text = fs::read_to_string(out.join("damaged.report.json")).unwrap();
     let own: Report = serde_json::from_str(&text).unwrap();
     assert!(own.damaged.unwrap().starts_with("after game "));
+}
+
+#[test]
+fn a_tag_that_never_ends_costs_its_game_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tag.pgn");
+    let whole = common::random_games(1, 20, 2);
+    let long = "x".repeat(100_000);
+    fs::write(&file, format!("{whole}[White \"never ends\n\n1. e4 e5 *\n\n[Event \"{long}\"]\n\n1. e4 *\n\n{whole}"))
+        .unwrap();
+    let report = run(&options(&[&file], &folder.path().join("out"), Filter::default())).unwrap();
+    assert!(accounted(&report));
+    assert_eq!(report.kept, 2, "{report:?}");
+    assert!(report.dropped.contains_key(&Reason::BrokenText));
 }
 
 #[test]

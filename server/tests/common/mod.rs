@@ -70,6 +70,24 @@ impl Server {
         line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
     }
 
+    /// Waits, at most a minute, until a figure has a value.
+    pub(crate) async fn until(&self, name: &str, value: f64) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let now = self.metric(name).await;
+            if now == value {
+                return;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{name} is {now}, not {value}, after a minute");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until the server ends by itself.
+    pub(crate) async fn ended(self) -> anyhow::Result<()> {
+        self.task.await.unwrap()
+    }
+
     /// Asks for the end and waits for it.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         let _ = self.stop.send(());

@@ -7,7 +7,7 @@ use std::{
     thread,
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use shakmaty::{Color, Position};
 use zeitnot_encoding::{LegalMoves, OtterBatch, Situation, otter::rating_bucket, vocabulary};
@@ -149,6 +149,9 @@ fn judge_batch(
     for session in sessions {
         for batch in &batches {
             let answer = session.run(batch)?;
+            if answer.policy.iter().any(|logit| !logit.is_finite()) {
+                bail!("{} answers with logits that are no numbers", session.metadata().name);
+            }
             let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).enumerate();
             for (row, (((_, judged), (_, _, decision)), legal)) in rows {
                 let policy = answer.row(row).map_or(&[][..], |(policy, _)| policy);

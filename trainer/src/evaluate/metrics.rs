@@ -30,11 +30,17 @@ impl Score {
         let place = legal.indices().iter().position(|&index| Some(index) == played);
         let probability = place.and_then(|place| probabilities.get(place)).copied().unwrap_or(0.0);
         Score {
-            rank: probabilities.iter().filter(|&&other| other > probability).count() as u16,
+            rank: ranked_before(legal.indices(), &probabilities, played.unwrap_or(u16::MAX), probability) as u16,
             probability,
             confidence: probabilities.iter().copied().fold(0.0, f32::max),
         }
     }
+}
+
+/// How many moves come before one in the answer: more probable ones, and equals of a lower index.
+fn ranked_before(indices: &[u16], probabilities: &[f32], index: u16, probability: f32) -> usize {
+    let before = |&(&other, &p): &(&u16, &f32)| p > probability || (p == probability && other < index);
+    indices.iter().zip(probabilities).filter(before).count()
 }
 
 /// Figures over a group of decisions.
@@ -131,6 +137,17 @@ mod tests {
         assert!((figures.nll - nll).abs() < 1e-9);
         assert!((figures.ece - 100.0 * 0.9 / 3.0).abs() < 1e-4);
         assert_eq!(figures.top1_ci, [0.0, 50.0]);
+    }
+
+    #[test]
+    fn a_model_without_preference_is_right_by_chance_alone() {
+        let position = shakmaty::Chess::default();
+        let legal = LegalMoves::of(&position);
+        let policy = vec![0.0; zeitnot_encoding::vocabulary::SIZE];
+        let ranks = legal.indices().iter().map(|&index| Score::of(&legal, &policy, Some(index)).rank);
+        let mut ranks = ranks.collect::<Vec<_>>();
+        ranks.sort_unstable();
+        assert_eq!(ranks, (0..20).collect::<Vec<_>>());
     }
 
     #[test]

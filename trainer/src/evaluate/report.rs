@@ -137,8 +137,27 @@ impl Evaluation {
             });
             Bars { title: title.to_owned(), groups: values.collect() }
         };
-        let panels = [panel("top-1 (%) by rating", 0), panel("by phase", 1), panel("by share of the clock left", 2)];
+        let panels = [
+            panel("top-1 (%) by rating", 0),
+            panel("by phase", 1),
+            panel("by share of the clock left", 2),
+            self.by_history(),
+        ];
         picture::bars(path, &names, &panels)
+    }
+}
+
+impl Evaluation {
+    /// The panel of history lengths, shortest first.
+    fn by_history(&self) -> Bars {
+        let mut lengths = self.models.iter().flat_map(|model| model.by_history.keys()).collect::<Vec<_>>();
+        lengths.sort_by_key(|length| length.parse::<usize>().unwrap_or_default());
+        lengths.dedup();
+        let group = |length: &String| {
+            let value = |model: &ModelFigures| model.by_history.get(length).map(|f| (f.top1, f.top1_ci));
+            (length.clone(), self.models.iter().map(value).collect())
+        };
+        Bars { title: "by number of recent moves shown".to_owned(), groups: lengths.into_iter().map(group).collect() }
     }
 }
 

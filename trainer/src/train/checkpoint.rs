@@ -15,6 +15,7 @@ use zeitnot_network::Weights;
 
 use super::{config::TrainConfig, eager::Network, optimizer::AdamW, scaler::LossScaler};
 
+const NETWORK: &str = "network.safetensors";
 const PREFIX: &str = "step-";
 const KEPT: usize = 2;
 
@@ -30,6 +31,8 @@ pub struct Checkpoint {
 pub struct State {
     /// Steps done.
     pub step: u64,
+    /// Decisions in the shards it was trained on.
+    pub decisions: usize,
     /// The recipe.
     pub config: TrainConfig,
     /// Loss scaling.
@@ -71,8 +74,7 @@ impl Checkpoint {
         let temporary = run.join("unfinished");
         let _ = fs::remove_dir_all(&temporary); // Absent unless a save was interrupted.
         fs::create_dir_all(&temporary)?;
-        let tensors = network.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect::<Vec<_>>();
-        Tensor::write_safetensors(&tensors, temporary.join("network.safetensors"))?;
+        write_weights(&temporary, network)?;
         Tensor::write_safetensors(&optimizer.state(), temporary.join("optimizer.safetensors"))?;
         fs::write(temporary.join("state.json"), serde_json::to_vec_pretty(state)?)?;
         for entry in fs::read_dir(&temporary)? {
@@ -104,7 +106,7 @@ impl Checkpoint {
     ///
     /// When the file is missing or damaged.
     pub fn weights(&self) -> Result<Weights> {
-        Ok(Weights::read(&self.folder.join("network.safetensors"))?)
+        Ok(Weights::read(&self.folder.join(NETWORK))?)
     }
 
     /// The optimizer's moments.
@@ -115,6 +117,32 @@ impl Checkpoint {
     pub fn optimizer(&self) -> Result<Vec<(String, Tensor)>> {
         let path = self.folder.join("optimizer.safetensors");
         Tensor::read_safetensors(&path).with_context(|| format!("cannot read {}", path.display()))
+    }
+}
+
+/// Writes a network's tensors as `network.safetensors` into a folder.
+///
+/// # Errors
+///
+/// When the disk does not take it.
+pub fn write_weights(folder: &Path, network: &Network) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let tensors = network.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect::<Vec<_>>();
+    Ok(Tensor::write_safetensors(&tensors, folder.join(NETWORK))?)
+}
+
+/// Reads weights from a safetensors file, a folder that holds one, or a run's newest checkpoint.
+///
+/// # Errors
+///
+/// When there are none.
+pub fn read_weights(path: &Path) -> Result<Weights> {
+    if path.is_file() {
+        Ok(Weights::read(path)?)
+    } else if path.join(NETWORK).is_file() {
+        Ok(Weights::read(&path.join(NETWORK))?)
+    } else {
+        Checkpoint::find(path)?.weights()
     }
 }
 

@@ -3,8 +3,11 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use zeitnot_network::OtterConfig;
+
+use crate::feed::Hide;
 
 use super::{loss::LossConfig, optimizer::OptimizerConfig};
 
@@ -30,6 +33,9 @@ pub struct Training {
     pub batch_size: usize,
     /// Steps of the whole run.
     pub steps: u64,
+    /// Shares of decisions with hidden conditions.
+    #[serde(default)]
+    pub hide: Hide,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
     /// Steps between lines of metrics; figures are means over them.
@@ -42,19 +48,13 @@ pub struct Training {
     pub loss: LossConfig,
 }
 
-impl Training {
-    /// A short run with a low rate, as a start for training on from imported weights.
-    pub fn continuing() -> Self {
-        Training {
-            seed: 1,
-            batch_size: 256,
-            steps: 10_000,
-            checkpoint_every: 500,
-            log_every: 50,
-            optimizer: OptimizerConfig { learning_rate: 1e-4, ..OptimizerConfig::default() },
-            loss: LossConfig::default(),
-        }
-    }
+/// A condition that a network can be trained without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Condition {
+    /// The recent moves.
+    History,
+    /// Time control and clock.
+    Time,
 }
 
 impl TrainConfig {
@@ -72,6 +72,17 @@ impl TrainConfig {
         Ok(config)
     }
 
+    /// The same without some conditions: one of the ablation variants.
+    pub fn without(mut self, conditions: &[Condition]) -> Self {
+        for condition in conditions {
+            match condition {
+                Condition::History => self.network.history = None,
+                Condition::Time => self.network.time = false,
+            }
+        }
+        self
+    }
+
     fn check(&self) -> Result<(), String> {
         self.network.check()?;
         let training = &self.training;
@@ -84,6 +95,11 @@ impl TrainConfig {
         for (name, value) in counts {
             if value == 0 {
                 return Err(format!("training.{name}: must be at least 1"));
+            }
+        }
+        for (name, share) in [("history", training.hide.history), ("time", training.hide.time)] {
+            if !(0.0..1.0).contains(&share) {
+                return Err(format!("training.hide.{name}: {share} is not a share below 1"));
             }
         }
         let optimizer = &training.optimizer;

@@ -9,7 +9,6 @@ use zeitnot_network::{
     Graph, Inputs, OtterConfig, Outputs, Weights,
     graph::{Convolution, EPSILON, Heads, Linear, MASKED},
     specs::{self, Init, Spec},
-    weights,
 };
 
 /// Weight of the newest batch in the running statistics of batch normalisation.
@@ -51,20 +50,6 @@ impl Network {
             tensors.insert(spec.name, tensor.set_requires_grad(spec.learnt));
         }
         Ok(Network { config: config.clone(), device, tensors })
-    }
-
-    /// Copies the tensors out.
-    ///
-    /// # Errors
-    ///
-    /// When libtorch does not give the values.
-    pub fn weights(&self) -> Result<Weights> {
-        let mut weights = Weights::default();
-        for (name, tensor) in &self.tensors {
-            let values = Vec::<f32>::try_from(tensor.detach().to_device(Device::Cpu).contiguous().view(-1))?;
-            weights.insert(name, weights::Tensor { shape: tensor.size(), values });
-        }
-        Ok(weights)
     }
 
     /// All tensors by name.

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 use tch::Tensor;
 
 use super::{config::Training, loss::Losses};
-use crate::picture::{self, Curve};
+use crate::{
+    picture::{self, Curve},
+    prepare::write_atomically,
+};
 
 /// Means over the steps since the line before.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -66,7 +69,7 @@ impl Progress {
             text += &serde_json::to_string(&line)?;
             text.push('\n');
         }
-        fs::write(&path, text)?;
+        write_atomically(&path, text.as_bytes())?;
         let bar = ProgressBar::new(training.steps).with_position(step).with_elapsed(std::time::Duration::ZERO);
         bar.set_style(ProgressStyle::with_template("{elapsed_precise} {bar:30} {pos}/{len} {msg} left {eta}")?);
         bar.reset_eta();
@@ -111,7 +114,8 @@ impl Progress {
             auxiliary_loss: auxiliary,
             accuracy: 100.0 * accuracy,
             learning_rate: rate,
-            gradient_norm: norm,
+            // JSON has no infinity, which an overflow in half precision gives.
+            gradient_norm: norm.min(f64::MAX),
             positions_per_second: (self.count * batch) as f64 / self.since.elapsed().as_secs_f64(),
         };
         writeln!(self.metrics, "{}", serde_json::to_string(&line)?)?;
@@ -121,7 +125,8 @@ impl Progress {
         );
         self.bar.set_message(message.clone());
         if self.bar.is_hidden() {
-            println!("step {step}/{}: {message}", self.training.steps);
+            let left = (self.training.steps - step) as f64 * batch as f64 / line.positions_per_second;
+            println!("step {step}/{}: {message}, {:.0} min left", self.training.steps, left / 60.0);
         }
         self.sums = [0.0; 5];
         self.count = 0;

@@ -21,6 +21,12 @@ impl LossScaler {
         LossScaler { scale: highest, highest, good: 0 }
     }
 
+    /// The same on another device than it was saved on; unchanged on the same kind.
+    pub fn on(self, device: Device) -> Self {
+        let fresh = LossScaler::for_device(device);
+        if self.highest == fresh.highest { self } else { fresh }
+    }
+
     /// What the loss is multiplied by.
     pub fn scale(&self) -> f64 {
         self.scale

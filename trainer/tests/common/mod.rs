@@ -77,6 +77,7 @@ batch_size = 32
 steps = {steps}
 checkpoint_every = 1000
 log_every = 2
+hide = {{ history = 0.1, time = 0.1 }}
 optimizer = {{ learning_rate = 1e-2 }}
 "#
     );
@@ -87,6 +88,7 @@ optimizer = {{ learning_rate = 1e-2 }}
 /// Random games as shards; the PGN stays beside them as `random.pgn`.
 pub(crate) fn shards(folder: &Path, games: usize) -> PathBuf {
     let (input, out) = (folder.join("random.pgn"), folder.join("shards"));
+    fs::create_dir_all(folder).unwrap();
     fs::write(&input, random_games(games, 30, 5)).unwrap();
     let inputs = vec![input];
     prepare::run(&prepare::Options { inputs, out: out.clone(), filter: Filter::default(), jobs: 1, shard_games: 1000 })
@@ -120,6 +122,9 @@ pub(crate) mod training {
             data: data.to_owned(),
             out: out.to_owned(),
             resume: false,
+            init: None,
+            without: Vec::new(),
+            steps: None,
             device: Compute::Cpu,
             threads: 1,
             feed_threads: 2,
