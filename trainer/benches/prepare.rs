@@ -3,11 +3,7 @@
 //! Reads the held-out lichess games of the shared data; says so and stops where they are not there.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::{io::Read, path::Path, time::Instant};
 
 use serde_json::json;
 use zeitnot_trainer::{
@@ -60,7 +56,7 @@ fn main() {
 }
 
 /// Decompresses a file and throws it away: what no reader can be faster than.
-fn decode(path: &PathBuf) {
+fn decode(path: &Path) {
     let mut text = pgn::open(path, |_| ()).unwrap();
     let mut buffer = vec![0; 1 << 16];
     while text.read(&mut buffer).unwrap() > 0 {}

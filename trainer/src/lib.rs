@@ -8,7 +8,7 @@
 //! - [`train`]: batches to checkpoints, with tch.
 //! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks.
 //! - [`evaluate`]: models against held-out games.
-//! - [`picture`]: drawings.
+//! - [`picture`]: drawings as SVG.
 
 pub mod clk;
 pub mod evaluate;

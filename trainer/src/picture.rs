@@ -52,7 +52,7 @@ pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()>
 fn range(values: impl Iterator<Item = f64> + Clone) -> (f64, f64) {
     let low = values.clone().fold(f64::INFINITY, f64::min);
     let high = values.fold(f64::NEG_INFINITY, f64::max);
-    if low < high { (low, high) } else { (low.min(0.0).max(-1e9), low.abs().min(1e9) + 1.0) }
+    if low < high { (low, high) } else { (low.clamp(-1e9, 0.0), low.abs().min(1e9) + 1.0) }
 }
 
 fn drawing(error: impl std::fmt::Display) -> anyhow::Error {

@@ -1,6 +1,6 @@
 //! One definition, two interpreters: tch and ONNX Runtime agree with the reference implementation and each other.
 #![cfg(feature = "tch")]
-#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::path::Path;
 

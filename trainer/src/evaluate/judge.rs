@@ -34,6 +34,8 @@ pub struct Verdicts {
 /// A decision and what each model made of it.
 #[derive(Clone, Debug)]
 pub struct Judged {
+    /// Number of the game.
+    pub game: usize,
     /// Number of the player who decided.
     pub player: u32,
     /// Group by the mover's rating, 0 to 10.
@@ -60,7 +62,7 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
     let bar = ProgressBar::new(games.iter().map(|game| game.plies as u64).sum());
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} decisions left {eta}")?);
     let next = AtomicUsize::new(0);
-    let work = || -> Result<(Vec<Metadata>, Vec<(usize, Judged)>)> {
+    let work = || -> Result<Verdicts> {
         let mut sessions = open(runtime, options)?;
         let mut judged = Vec::new();
         loop {
@@ -71,7 +73,8 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
             }
             judge_games(&mut sessions, &chunk, &players, &options.history_lengths, &mut judged, &bar)?;
         }
-        Ok((sessions.iter().map(|session| session.metadata().clone()).collect(), judged))
+        let models = sessions.iter().map(|session| session.metadata().clone()).collect();
+        Ok(Verdicts { models, decisions: judged })
     };
     let results = thread::scope(|scope| {
         let handles = (0..threads).map(|_| scope.spawn(work)).collect::<Vec<_>>();
@@ -81,14 +84,13 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
     })?;
     bar.finish_and_clear();
 
-    let mut models = Vec::new();
-    let mut numbered = Vec::new();
-    for (metadata, judged) in results {
-        models = metadata;
-        numbered.extend(judged);
+    let mut all = Verdicts { models: Vec::new(), decisions: Vec::new() };
+    for verdicts in results {
+        all.models = verdicts.models;
+        all.decisions.extend(verdicts.decisions);
     }
-    numbered.sort_by_key(|&(game, _)| game);
-    Ok(Verdicts { models, decisions: numbered.into_iter().map(|(_, judged)| judged).collect() })
+    all.decisions.sort_by_key(|judged| judged.game);
+    Ok(all)
 }
 
 fn open(runtime: &Runtime, options: &Options) -> Result<Vec<Session>> {
@@ -114,7 +116,7 @@ fn judge_games(
     games: &[(usize, &HeldOut)],
     players: &HashMap<(String, String), u32>,
     lengths: &[usize],
-    judged: &mut Vec<(usize, Judged)>,
+    judged: &mut Vec<Judged>,
     bar: &ProgressBar,
 ) -> Result<()> {
     let mut waiting = Vec::with_capacity(BATCH);
@@ -137,14 +139,14 @@ fn judge_batch(
     sessions: &mut [Session],
     lengths: &[usize],
     waiting: &mut Vec<(usize, u32, Decision)>,
-    judged: &mut Vec<(usize, Judged)>,
+    judged: &mut Vec<Judged>,
 ) -> Result<()> {
     if waiting.is_empty() {
         return Ok(());
     }
     let first = judged.len();
     let legal = waiting.iter().map(|(_, _, decision)| LegalMoves::of(&decision.situation.position)).collect::<Vec<_>>();
-    judged.extend(waiting.iter().map(|(game, player, decision)| (*game, groups(*player, decision))));
+    judged.extend(waiting.iter().map(|(game, player, decision)| groups(*game, *player, decision)));
     let batches = lengths.iter().map(|&length| encode(waiting, length)).collect::<Vec<_>>();
     for session in sessions {
         for batch in &batches {
@@ -153,7 +155,7 @@ fn judge_batch(
                 bail!("{} answers with logits that are no numbers", session.metadata().name);
             }
             let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).enumerate();
-            for (row, (((_, judged), (_, _, decision)), legal)) in rows {
+            for (row, ((judged, (_, _, decision)), legal)) in rows {
                 let policy = answer.row(row).map_or(&[][..], |(policy, _)| policy);
                 let played = vocabulary::index_of(decision.played, decision.situation.position.turn());
                 judged.scores.push(Score::of(legal, policy, played));
@@ -174,10 +176,11 @@ fn encode(decisions: &[(usize, u32, Decision)], length: usize) -> OtterBatch {
     batch
 }
 
-fn groups(player: u32, decision: &Decision) -> Judged {
+fn groups(game: usize, player: u32, decision: &Decision) -> Judged {
     let conditions = &decision.situation.conditions;
     let share = conditions.time_control.zip(conditions.mover_clock).map(|(control, left)| left / control.initial);
     Judged {
+        game,
         player,
         rating: conditions.mover_rating.map_or(0, |rating| rating_bucket(rating) as usize),
         phase: match decision.ply {
