@@ -21,8 +21,8 @@ nice -n 10 $train train --config trainer/recipes/compact.toml --data "$work/shar
 
 about=(--model-version 1 --license GPL-3.0-or-later
   --trained-on "lichess games of shared/games: train bullet, blitz, rapid, classical; surplus blitz, rapid; noclock 00")
-$train export --checkpoint "$work/run" --out "$work/unjudged.onnx" "${about[@]}"
-$train evaluate --model "$work/unjudged.onnx" --games $games/heldout-rapid.pgn.zst $games/heldout-blitz.pgn.zst \
+$train export --checkpoint "$work/run" --out "$work/zeitnot-compact.onnx" "${about[@]}"
+$train evaluate --model "$work/zeitnot-compact.onnx" --games $games/heldout-rapid.pgn.zst $games/heldout-blitz.pgn.zst \
   --json models/zeitnot-compact.json --picture models/zeitnot-compact.svg
 $train export --checkpoint "$work/run" --out models/zeitnot-compact.onnx "${about[@]}" --metrics models/zeitnot-compact.json
 cp "$work/run/curves.svg" models/zeitnot-compact-training.svg

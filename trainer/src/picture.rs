@@ -34,7 +34,14 @@ pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()>
             .y_label_area_size(48)
             .build_cartesian_2d(left..right, low..high)
             .map_err(drawing)?;
-        chart.configure_mesh().x_desc(x).x_labels(5).light_line_style(WHITE).draw().map_err(drawing)?;
+        chart
+            .configure_mesh()
+            .x_desc(x)
+            .x_labels(5)
+            .x_label_formatter(&thousands)
+            .light_line_style(WHITE)
+            .draw()
+            .map_err(drawing)?;
         for (number, curve) in curves.iter().enumerate() {
             let color = Palette99::pick(number).to_rgba();
             chart
@@ -46,6 +53,15 @@ pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()>
         chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw().map_err(drawing)?;
     }
     root.present().map_err(drawing)
+}
+
+/// A count in thousands or millions.
+fn thousands(count: &f64) -> String {
+    match *count {
+        n if n >= 1e6 => format!("{:.1}M", n / 1e6),
+        n if n >= 1e3 => format!("{:.0}k", n / 1e3),
+        n => format!("{n:.0}"),
+    }
 }
 
 /// Lowest and highest value, never the same.
@@ -85,19 +101,21 @@ pub fn bars(path: &Path, series: &[String], panels: &[Bars]) -> Result<()> {
         };
         let (low, high) = range(ends());
         let margin = 0.1 * (high - low);
+        let middles = (0u32..).zip(&panel.groups).map(|(group, _)| f64::from(group) + 0.5).collect::<Vec<_>>();
+        // A fifth more than the groups need, for the names of the series.
+        let room = if series.len() > 1 { 1.2 } else { 1.0 } * panel.groups.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.title, ("sans-serif", 18))
             .margin(10)
             .x_label_area_size(30)
             .y_label_area_size(44)
-            .build_cartesian_2d(0.0..panel.groups.len().max(1) as f64, low - margin..high + margin)
+            .build_cartesian_2d((0.0..room).with_key_points(middles), low - margin..high + margin)
             .map_err(drawing)?;
         let label = |x: &f64| panel.groups.get(*x as usize).map(|group| group.0.clone()).unwrap_or_default();
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(WHITE)
-            .x_labels(panel.groups.len() + 1)
             .x_label_formatter(&label)
             .draw()
             .map_err(drawing)?;
@@ -117,7 +135,14 @@ pub fn bars(path: &Path, series: &[String], panels: &[Bars]) -> Result<()> {
                 .label(name.as_str())
                 .legend(move |(x, y)| Circle::new((x + 8, y), 4, color.filled()));
         }
-        chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw().map_err(drawing)?;
+        if series.len() > 1 {
+            chart
+                .configure_series_labels()
+                .background_style(WHITE.mix(0.8))
+                .border_style(BLACK)
+                .draw()
+                .map_err(drawing)?;
+        }
     }
     root.present().map_err(drawing)
 }
