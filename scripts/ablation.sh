@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 games=../shared/games
 work=${1:-runs/default}
 steps=${2:-800}
+[ -d "$work/shards" ] || { echo "ablation: $work/shards is not there, scripts/default-model.sh makes it" >&2; exit 1; }
 scripts/setup.sh onnxruntime libtorch
 cargo build --release -p zeitnot-trainer
 export ORT_DYLIB_PATH=$PWD/.native/onnxruntime/libonnxruntime.so OMP_WAIT_POLICY=passive
@@ -18,7 +19,7 @@ for variant in base history full; do
   history) without=(--without time) ;;
   full) without=() ;;
   esac
-  run=$work/ablation-$variant
+  run=$work/ablation-$steps-$variant
   resume=()
   compgen -G "$run/step-*" >/dev/null && resume=(--resume)
   nice -n 10 $train train --config trainer/recipes/compact.toml --steps "$steps" "${without[@]}" \
@@ -28,4 +29,4 @@ for variant in base history full; do
 done
 mkdir -p docs/studies
 $train evaluate --model "${models[@]}" --games $games/heldout-rapid.pgn.zst $games/heldout-blitz.pgn.zst \
-  --history-lengths 20 --json docs/studies/ablation.json --picture docs/studies/ablation.svg
+  --history-lengths 0,20 --json docs/studies/ablation.json --picture docs/studies/ablation.svg

@@ -1,6 +1,6 @@
 //! Runs the server from bound sockets to a clean end.
 
-use std::{future::Future, net::SocketAddr, sync::Arc};
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
@@ -17,6 +17,9 @@ use crate::{
     admin, config::Config, counting::CountLayer, metrics::Metrics, models::Models, readiness::Readiness,
     service::Service,
 };
+
+/// How long a worker may take to end when its queue has ended.
+const WORKER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Sockets to serve on.
 pub struct Listeners {
@@ -115,6 +118,11 @@ pub async fn run(
     readiness.set(false).await;
     drain(&config, stop, grpc).await?;
     admin.abort();
+    // The queue ends with its last sender, and the workers with their queue.
+    models.store(Arc::new(Models::default()));
+    while metrics.workers.get() > 0 {
+        let Ok(Some(_)) = tokio::time::timeout(WORKER_LIMIT, deaths.recv()).await else { break };
+    }
     tracing::info!("stopped");
     Ok(())
 }

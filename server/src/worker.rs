@@ -121,9 +121,11 @@ impl Plan {
                     return;
                 }
             };
-            let _alive = Alive::new(number, &metrics, dead);
+            let alive = Alive::new(number, &metrics, dead);
             let _ = ready.send(Ok((session.metadata().clone(), session.provider()))); // As above.
             work(&queue, &mut session, &metrics);
+            drop(session);
+            drop(alive); // Last, so that who waits for it knows that ONNX Runtime is left alone.
         };
         let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
         spawned.map(drop).map_err(|source| InferenceError::Read { file: format!("worker-{number}"), source })

@@ -182,9 +182,7 @@ async fn keep_busy(server: &Server, requests: usize) -> Vec<JoinHandle<Result<Re
         tokio::spawn(async move { client.predict(request(&[])).await })
     });
     let tasks = tasks.collect();
-    while server.metric("zeitnot_admitted_requests").await + server.metric(&counted("OK")).await < requests as f64 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    server.admitted(requests as f64).await;
     tasks
 }
 
@@ -224,9 +222,7 @@ async fn a_cancelled_request_is_counted_as_cancelled_and_never_computed() {
     let busy = keep_busy(&server, 48).await;
     let mut client = server.predictions();
     let task = tokio::spawn(async move { client.predict(request(&["e4"])).await });
-    while server.metric("zeitnot_admitted_requests").await + server.metric(&counted("OK")).await < 49.0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    server.admitted(49.0).await;
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     server.until(&counted("CANCELLED"), 1.0).await;
@@ -241,7 +237,8 @@ async fn a_cancelled_request_is_counted_as_cancelled_and_never_computed() {
 async fn health_follows_the_model_and_liveness_does_not() {
     use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
     let slow = slow_model();
-    let server = Server::start_cold(&["--model", slow.to_str().unwrap()]).await;
+    // Warming a batch of 128 takes long enough to look before.
+    let server = Server::start_cold(&["--model", slow.to_str().unwrap(), "--max-batch=128"]).await;
     assert_eq!(get(&server.admin, "/live").await.0, 200);
     assert_eq!(get(&server.admin, "/ready").await.0, 503);
     let early = server.models().list_models(ListModelsRequest {}).await.unwrap_err();

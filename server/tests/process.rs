@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use common::{get, request, slow_model};
+use common::{get, request, slow_model, wait_for_admitted};
 use tonic::{Code, transport::Channel};
 use zeitnot_proto::v1::prediction_service_client::PredictionServiceClient;
 
@@ -63,16 +63,6 @@ impl Process {
     async fn exit_code(mut self) -> Option<i32> {
         tokio::task::spawn_blocking(move || self.child.wait().unwrap().code()).await.unwrap()
     }
-
-    /// Requests that were admitted, answered or not.
-    async fn admitted(&self) -> f64 {
-        let (_, text) = get(&self.admin, "/metrics").await;
-        let figure = |name: &str| -> f64 {
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap();
-            line.rsplit(' ').next().unwrap().parse().unwrap()
-        };
-        figure("zeitnot_admitted_requests ") + figure("zeitnot_requests_total{code=\"OK\",method=\"Predict\"} ")
-    }
 }
 
 impl Drop for Process {
@@ -92,9 +82,7 @@ async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
         tokio::spawn(async move { client.predict(request(&["e4"])).await })
     });
     let requests = requests.collect::<Vec<_>>();
-    while process.admitted().await < 48.0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    wait_for_admitted(&process.admin, 48.0).await;
     process.signal("TERM");
     for task in requests {
         assert_eq!(task.await.unwrap().unwrap().into_inner().moves.len(), 20);
@@ -104,7 +92,7 @@ async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
 
 #[tokio::test]
 async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
-    let process = Process::start(&["--drain-delay-ms=3000"]).await;
+    let process = Process::start(&["--drain-delay-ms=5000"]).await;
     let clients = (0..8).map(|_| async { process.client().await });
     let mut tasks = Vec::new();
     for client in clients {

@@ -75,6 +75,9 @@ fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 
+/// Width of a panel of grouped values without its labels, in pixels.
+const PLOT: f64 = 836.0;
+
 /// A panel of grouped values with intervals.
 #[derive(Clone, Debug)]
 pub struct Bars {
@@ -101,7 +104,6 @@ pub fn bars(path: &Path, series: &[String], panels: &[Bars]) -> Result<()> {
         };
         let (low, high) = range(ends());
         let margin = 0.1 * (high - low);
-        let middles = (0u32..).zip(&panel.groups).map(|(group, _)| f64::from(group) + 0.5).collect::<Vec<_>>();
         // A fifth more than the groups need, for the names of the series.
         let room = if series.len() > 1 { 1.2 } else { 1.0 } * panel.groups.len().max(1) as f64;
         let mut chart = ChartBuilder::on(area)
@@ -109,13 +111,16 @@ pub fn bars(path: &Path, series: &[String], panels: &[Bars]) -> Result<()> {
             .margin(10)
             .x_label_area_size(30)
             .y_label_area_size(44)
-            .build_cartesian_2d((0.0..room).with_key_points(middles), low - margin..high + margin)
+            .build_cartesian_2d(0.0..room, low - margin..high + margin)
             .map_err(drawing)?;
         let label = |x: &f64| panel.groups.get(*x as usize).map(|group| group.0.clone()).unwrap_or_default();
         chart
             .configure_mesh()
             .disable_x_mesh()
             .light_line_style(WHITE)
+            .x_labels(panel.groups.len() + 1)
+            // A group's name stands under its middle.
+            .x_label_offset((PLOT / room / 2.0) as i32)
             .x_label_formatter(&label)
             .draw()
             .map_err(drawing)?;

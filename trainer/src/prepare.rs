@@ -50,7 +50,7 @@ pub struct Report {
     pub input: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// When it was last changed, in seconds since 1970.
+    /// When it was last changed, in milliseconds since 1970.
     pub modified: u64,
     /// The filter used.
     pub filter: Filter,
@@ -108,7 +108,7 @@ impl Report {
 
 /// Prepares all inputs and returns the sum of their reports.
 ///
-/// An input whose report is already in the output folder, with the same size and filter, is not read again.
+/// An input whose report is already in the output folder, for the same file and options, is not read again.
 ///
 /// # Errors
 ///
@@ -147,7 +147,7 @@ fn with_names(paths: &[PathBuf]) -> Result<Vec<Input>> {
     let mut inputs: Vec<Input> = Vec::new();
     for path in paths {
         let about = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let modified = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let modified = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
         let file = file_name(path);
         let name = file.trim_end_matches(".zst").trim_end_matches(".pgn").to_owned();
         if let Some(twin) = inputs.iter().find(|input| input.name == name) {
@@ -251,7 +251,7 @@ fn file_name(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// The report of an earlier run over the same input with the same filter, if its shards are still there.
+/// The report of an earlier run over the same file with the same options, if its shards are still there.
 fn earlier(path: &Path, input: &Input, options: &Options) -> Option<Report> {
     let report: Report = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     let same_input = (report.bytes, report.modified) == (input.bytes, input.modified);

@@ -61,7 +61,7 @@ pub struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     pub without: Vec<Condition>,
     /// Steps of the run, instead of the recipe's
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub steps: Option<u64>,
     /// Where to compute
     #[arg(long, value_enum, default_value_t = Compute::Auto)]

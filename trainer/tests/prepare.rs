@@ -131,12 +131,13 @@ fn a_tag_that_never_ends_costs_its_game_alone() {
     let file = folder.path().join("tag.pgn");
     let whole = common::random_games(1, 20, 2);
     let long = "x".repeat(100_000);
-    fs::write(&file, format!("{whole}[White \"never ends\n\n1. e4 e5 *\n\n[Event \"{long}\"]\n\n1. e4 *\n\n{whole}"))
-        .unwrap();
+    let unended = format!("[White \"never ends\n{}", whole.replace("[Event", "[Round \"1\"]\n[Event"));
+    let overlong = whole.replace("Rated Rapid game", &long);
+    fs::write(&file, format!("{whole}{unended}{whole}{overlong}{whole}")).unwrap();
     let report = run(&options(&[&file], &folder.path().join("out"), Filter::default())).unwrap();
     assert!(accounted(&report));
-    assert_eq!(report.kept, 2, "{report:?}");
-    assert!(report.dropped.contains_key(&Reason::BrokenText));
+    assert_eq!((report.read, report.kept), (5, 3), "{report:?}");
+    assert_eq!(report.dropped[&Reason::BrokenText].games, 2);
 }
 
 #[test]

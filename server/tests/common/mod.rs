@@ -65,9 +65,12 @@ impl Server {
 
     /// One figure of `/metrics`, by its whole name with labels.
     pub(crate) async fn metric(&self, name: &str) -> f64 {
-        let (_, text) = get(&self.admin, "/metrics").await;
-        let line = text.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+        figure(&get(&self.admin, "/metrics").await.1, name)
+    }
+
+    /// Waits until so many Predict requests were admitted, answered or not.
+    pub(crate) async fn admitted(&self, requests: f64) {
+        wait_for_admitted(&self.admin, requests).await;
     }
 
     /// Waits, at most a minute, until a figure has a value.
@@ -92,6 +95,27 @@ impl Server {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         let _ = self.stop.send(());
         self.task.await.unwrap()
+    }
+}
+
+/// One figure of a page of metrics.
+fn figure(page: &str, name: &str) -> f64 {
+    let line = page.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+}
+
+/// Waits, at most a minute, until so many Predict requests were admitted, answered or not, by one page of metrics.
+pub(crate) async fn wait_for_admitted(admin: &str, requests: f64) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        let (_, page) = get(admin, "/metrics").await;
+        let answered = figure(&page, "zeitnot_requests_total{code=\"OK\",method=\"Predict\"}");
+        let admitted = figure(&page, "zeitnot_admitted_requests") + answered;
+        if admitted >= requests {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{admitted} of {requests} admitted after a minute");
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
@@ -123,7 +147,7 @@ pub(crate) fn request(moves: &[&str]) -> PredictRequest {
     }
 }
 
-/// The reference network with weights by formula: some 25 ms a position on one core, slow enough to fill queues.
+/// The reference network with weights by formula: more than 10 ms a position on one core, slow enough to fill queues.
 pub(crate) fn slow_model() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
@@ -131,8 +155,10 @@ pub(crate) fn slow_model() -> PathBuf {
         let weights = Weights::by_formula(&specs::of(&config));
         let metadata = Metadata::new("slow", "7", "nothing", "GPL-3.0-or-later");
         let bytes = onnx::export(&config, &weights, &metadata.entries()).unwrap();
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("slow-{}.onnx", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (path, unfinished) = (folder.join("slow.onnx"), folder.join(format!("slow-{}.tmp", std::process::id())));
+        std::fs::write(&unfinished, bytes).unwrap();
+        std::fs::rename(unfinished, &path).unwrap();
         path
     })
     .clone()

@@ -43,7 +43,7 @@ pub struct ModelFigures {
     pub name: String,
     /// Its file's name.
     pub file: String,
-    /// All decisions, with the longest history asked for.
+    /// All decisions, with the last of the history lengths asked for.
     pub overall: Figures,
     /// By the mover's rating.
     pub by_rating: BTreeMap<String, Figures>,
@@ -60,7 +60,7 @@ impl Evaluation {
     pub fn of(verdicts: &Verdicts, options: &Options) -> Self {
         let lengths = options.history_lengths.len();
         let models = verdicts.models.iter().zip(&options.models).enumerate().map(|(model, (metadata, path))| {
-            let longest = (model + 1) * lengths - 1;
+            let last = (model + 1) * lengths - 1;
             let group = |keep: &dyn Fn(&Judged) -> bool, slot: usize| {
                 let kept = verdicts.decisions.iter().filter(|judged| keep(judged));
                 let scores = kept.filter_map(|judged| Some((judged.player, *judged.scores.get(slot)?)));
@@ -70,11 +70,11 @@ impl Evaluation {
                 let figures = names
                     .iter()
                     .enumerate()
-                    .map(|(number, name)| ((*name).to_owned(), group(&|judged| of(judged) == Some(number), longest)));
+                    .map(|(number, name)| ((*name).to_owned(), group(&|judged| of(judged) == Some(number), last)));
                 figures.filter(|(_, figures)| figures.n > 0).collect::<BTreeMap<_, _>>()
             };
             let mut by_clock = groups(&CLOCKS, |judged| judged.clock);
-            let unknown = group(&|judged| judged.clock.is_none(), longest);
+            let unknown = group(&|judged| judged.clock.is_none(), last);
             if unknown.n > 0 {
                 by_clock.insert(UNKNOWN_CLOCK.to_owned(), unknown);
             }
@@ -82,7 +82,7 @@ impl Evaluation {
             ModelFigures {
                 name: metadata.name.clone(),
                 file: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
-                overall: group(&|_| true, longest),
+                overall: group(&|_| true, last),
                 by_rating: groups(&RATINGS, |judged| Some(judged.rating)),
                 by_phase: groups(&PHASES, |judged| Some(judged.phase)),
                 by_clock,
