@@ -87,8 +87,10 @@ impl<R: Read> Iterator for Games<R> {
         match self.reader.read_game(&mut self.visitor) {
             // A tag or comment that never ends: what is left of the game must not pass for another one.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                if let Err(error) = self.reader.skip_game() {
-                    return Some(Err(error));
+                while let Err(error) = self.reader.skip_game() {
+                    if error.kind() != io::ErrorKind::InvalidData {
+                        return Some(Err(error));
+                    }
                 }
                 let dropped = dropped(&GameRecord::default(), Reason::BrokenText, error.to_string());
                 Some(Ok(Err(dropped)))

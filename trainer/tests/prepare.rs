@@ -132,12 +132,13 @@ fn a_tag_that_never_ends_costs_its_game_alone() {
     let whole = common::random_games(1, 20, 2);
     let long = "x".repeat(100_000);
     let unended = format!("[White \"never ends\n{}", whole.replace("[Event", "[Round \"1\"]\n[Event"));
-    let overlong = whole.replace("Rated Rapid game", &long);
+    let overlong = whole.replace("Rated Rapid game", &long).replace("2024.01.02", &long);
     fs::write(&file, format!("{whole}{unended}{whole}{overlong}{whole}")).unwrap();
     let report = run(&options(&[&file], &folder.path().join("out"), Filter::default())).unwrap();
     assert!(accounted(&report));
-    assert_eq!((report.read, report.kept), (5, 3), "{report:?}");
-    assert_eq!(report.dropped[&Reason::BrokenText].games, 2);
+    // A quote that is missing at the end of a line does no harm.
+    assert_eq!((report.read, report.kept), (5, 4), "{report:?}");
+    assert_eq!(report.dropped[&Reason::BrokenText].games, 1);
 }
 
 #[test]
