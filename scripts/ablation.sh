@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 games=../shared/games
 work=${1:-runs/default}
-steps=${2:-800}
+steps=${2:-1600}
 [ -d "$work/shards" ] || { echo "ablation: $work/shards is not there, scripts/default-model.sh makes it" >&2; exit 1; }
 scripts/setup.sh onnxruntime libtorch
 cargo build --release -p zeitnot-trainer
