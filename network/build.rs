@@ -1,7 +1,8 @@
-//! Compiles the minimal ONNX schema.
+//! Compiles the minimal schemas of ONNX files and of Leela Chess Zero's weights.
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-changed=proto/onnx.proto");
-    prost_build::Config::new().compile_fds(protox::compile(["proto/onnx.proto"], ["proto"])?)?;
+    println!("cargo:rerun-if-changed=proto");
+    let schemas = protox::compile(["proto/onnx.proto", "proto/lc0.proto"], ["proto"])?;
+    prost_build::Config::new().compile_fds(schemas)?;
     Ok(())
 }

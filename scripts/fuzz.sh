@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || targets=(game pgn clock timeout request weights)
+[ ${#targets[@]} -gt 0 ] || targets=(game pgn clock timeout request weights lc0)
 fuzz=.native/bin/cargo-fuzz
 [ -x $fuzz ] || cargo install -q --root .native --version 0.13.2 --locked cargo-fuzz
 
@@ -23,6 +23,15 @@ mkdir -p fuzz/corpus/weights
 python3 -c 'import struct,sys
 h=b"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]}}"
 sys.stdout.buffer.write(struct.pack("<Q",len(h))+h+bytes(8))' >fuzz/corpus/weights/seed-1
+mkdir -p fuzz/corpus/lc0
+# Magic number and format, then a first convolution of two channels.
+python3 -c 'import sys
+layer=lambda n: b"\x0d\0\0\0\0\x15\0\0\x80\x3f\x1a"+bytes([n&127|128,n>>7])+bytes(n)
+kernel=layer(9*112*2*2)
+varint=lambda n: bytes([n&127|128,n>>7])
+block=b"\x0a"+varint(len(kernel))+kernel
+weights=b"\x0a"+varint(len(block))+block
+sys.stdout.buffer.write(b"\x0d\xc0\x01\0\0\x22\x0e\x08\x01\x12\x0a\x08\x01\x10\x02\x18\x04\x20\x02\x28\x02\x52"+varint(len(weights))+weights)' >fuzz/corpus/lc0/seed-1
 seed request "$(printf '\x0a\x0c\x12\x04e2e4\x12\x04c7c5\x12\x03\x08\xdc\x0b')" 1
 
 for target in "${targets[@]}"; do

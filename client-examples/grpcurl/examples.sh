@@ -17,8 +17,9 @@ call "$address" zeitnot.v1.ModelService/ListModels
 say "What does a 1500 play against the Sicilian, with most of ten minutes left?"
 call -d '{
   "position": {"moves": ["e2e4", "c7c5"]},
-  "mover": {"rating": 1500}, "opponent": {"rating": 1520},
-  "time_control": {"initial": "600s"}, "clock": {"mover_remaining": "590s"},
+  "mover": {"rating": 1500, "rating_system": "RATING_SYSTEM_LICHESS"},
+  "opponent": {"rating": 1520, "rating_system": "RATING_SYSTEM_LICHESS"},
+  "time_control": {"initial": "600s"}, "clock": {"mover_remaining": "590s", "opponent_remaining": "595s"},
   "top_k": 5
 }' "$address" zeitnot.v1.PredictionService/Predict
 

@@ -93,6 +93,14 @@ pub fn before(after: &[Option<f32>], time_control: Option<TimeControl>, ply: usi
     }
 }
 
+/// The opponent's clock before the move at `ply`, in seconds: that after their move just played, or the initial time.
+pub fn opponent_before(after: &[Option<f32>], time_control: Option<TimeControl>, ply: usize) -> Option<f32> {
+    match ply.checked_sub(1) {
+        Some(previous) => after.get(previous).copied().flatten(),
+        None => time_control.map(|control| control.initial),
+    }
+}
+
 /// Time spent on the move at `ply`: clock before - clock after + increment, in seconds, never below zero.
 pub fn think_time(after: &[Option<f32>], time_control: Option<TimeControl>, ply: usize) -> Option<f32> {
     let control = time_control?;
@@ -113,6 +121,8 @@ mod tests {
         assert_eq!(before(&after, RAPID, 1), Some(600.0));
         assert_eq!(before(&after, RAPID, 2), Some(600.0));
         assert_eq!(before(&after, RAPID, 3), Some(601.0));
+        assert_eq!(opponent_before(&after, RAPID, 0), Some(600.0));
+        assert_eq!(opponent_before(&after, RAPID, 3), Some(580.0));
         assert_eq!(before(&after, None, 1), None);
         assert_eq!(before(&[None; 4], RAPID, 3), None);
     }

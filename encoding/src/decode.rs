@@ -84,8 +84,8 @@ impl LegalMoves {
     }
 }
 
-/// Softmax in double precision.
-fn softmax(logits: impl Iterator<Item = f32> + Clone) -> Vec<f32> {
+/// Softmax, computed in double precision.
+pub fn softmax(logits: impl Iterator<Item = f32> + Clone) -> Vec<f32> {
     let highest = logits.clone().fold(f32::NEG_INFINITY, f32::max);
     let weights = logits.map(|logit| f64::from(logit - highest).exp()).collect::<Vec<_>>();
     let total = weights.iter().sum::<f64>();

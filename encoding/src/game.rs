@@ -1,9 +1,6 @@
 //! An initial position and the moves played from it, checked move by move.
 
-use shakmaty::{
-    CastlingMode, Chess, EnPassantMode, Move, Position, PositionError, fen::Fen, san::SanPlus, uci::UciMove,
-    zobrist::Zobrist64,
-};
+use shakmaty::{CastlingMode, Chess, Move, Position, PositionError, fen::Fen, san::SanPlus, uci::UciMove};
 use thiserror::Error;
 
 use crate::{Conditions, Situation};
@@ -12,7 +9,6 @@ use crate::{Conditions, Situation};
 #[derive(Clone, Debug)]
 pub struct Game {
     situation: Situation,
-    repetitions: usize,
 }
 
 /// Why a game cannot be read.
@@ -86,17 +82,11 @@ impl Game {
     /// [`GameError`] names `initial_fen` or `moves[ply]`.
     pub fn parse<S: AsRef<str>>(initial_fen: &str, moves: &[S]) -> Result<Self, GameError> {
         let mut situation = Situation { position: initial_position(initial_fen)?, ..Situation::default() };
-        let mut hashes = vec![hash(&situation.position)];
         for (ply, text) in moves.iter().enumerate() {
             let mv = parse_move(&situation.position, text.as_ref(), ply)?;
-            if situation.position.is_irreversible(mv) {
-                hashes.clear();
-            }
             situation.play(mv);
-            hashes.push(hash(&situation.position));
         }
-        let repetitions = hashes.iter().filter(|&&earlier| hashes.last() == Some(&earlier)).count();
-        Ok(Game { situation, repetitions })
+        Ok(Game { situation })
     }
 
     /// The position to predict in.
@@ -120,16 +110,12 @@ impl Game {
             Some(GameOver::InsufficientMaterial)
         } else if position.halfmoves() >= 150 {
             Some(GameOver::SeventyFiveMoves)
-        } else if self.repetitions >= 5 {
+        } else if self.situation.past.repetitions() >= 4 {
             Some(GameOver::FivefoldRepetition)
         } else {
             None
         }
     }
-}
-
-fn hash(position: &Chess) -> Zobrist64 {
-    position.zobrist_hash(EnPassantMode::Legal)
 }
 
 fn initial_position(text: &str) -> Result<Chess, GameError> {

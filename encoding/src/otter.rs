@@ -3,18 +3,14 @@
 //! Everything is in the mover's frame: for Black, squares are mirrored vertically and colours swapped. History moves
 //! are in the frame of the player who made them.
 
-use shakmaty::{CastlingSide, Chess, Color, Position, Role, Square};
+use crate::{
+    Conditions, Encoding, Situation,
+    batch::{Element, Input, Row},
+    board,
+    encodings::Told,
+    situation::HISTORY,
+};
 
-use crate::{Conditions, Situation, situation::HISTORY};
-
-/// Name of the encoding in a model's metadata.
-pub const NAME: &str = "otter/1";
-/// Planes of the board input.
-pub const PLANES: usize = 18;
-/// Values of one board input.
-pub const BOARD: usize = PLANES * 64;
-/// Number of auxiliary outputs: moving piece 6, captured piece 6, gives check 1, from square 64, to square 64.
-pub const AUXILIARY: usize = 141;
 /// Number of rating buckets.
 pub const RATING_BUCKETS: i64 = 11;
 /// Number of time-control buckets.
@@ -22,95 +18,63 @@ pub const TIME_CONTROL_BUCKETS: i64 = 5;
 /// Rating assumed when neither player's is known.
 pub const ASSUMED_RATING: u16 = 1500;
 
-/// A batch of encoded situations, one row each, in row-major order.
-///
-/// Sizes are for a batch of B rows.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct OtterBatch {
-    /// f32 `[B, 18, 8, 8]`.
-    pub board: Vec<f32>,
-    /// i64 `[B, 20]`.
-    pub history: Vec<i64>,
-    /// bool `[B, 20]`.
-    pub history_mask: Vec<bool>,
-    /// i64 `[B]`.
-    pub mover_elo: Vec<i64>,
-    /// i64 `[B]`.
-    pub opponent_elo: Vec<i64>,
-    /// i64 `[B]`.
-    pub time_control: Vec<i64>,
-    /// f32 `[B, 2]`.
-    pub clock: Vec<f32>,
-}
+/// The encoding of the published Otter networks.
+#[derive(Clone, Copy, Debug)]
+pub struct Otter;
 
-impl OtterBatch {
-    /// An empty batch with room for `rows`.
-    pub fn with_capacity(rows: usize) -> Self {
-        OtterBatch {
-            board: Vec::with_capacity(rows * BOARD),
-            history: Vec::with_capacity(rows * HISTORY),
-            history_mask: Vec::with_capacity(rows * HISTORY),
-            mover_elo: Vec::with_capacity(rows),
-            opponent_elo: Vec::with_capacity(rows),
-            time_control: Vec::with_capacity(rows),
-            clock: Vec::with_capacity(rows * 2),
-        }
+const INPUTS: [Input; 7] = [
+    Input { name: "board", element: Element::Float, shape: &[board::PLANES, 8, 8] },
+    Input { name: "history", element: Element::Integer, shape: &[HISTORY] },
+    Input { name: "history_mask", element: Element::Boolean, shape: &[HISTORY] },
+    Input { name: "mover_elo", element: Element::Integer, shape: &[] },
+    Input { name: "opponent_elo", element: Element::Integer, shape: &[] },
+    Input { name: "time_control", element: Element::Integer, shape: &[] },
+    Input { name: "clock", element: Element::Float, shape: &[2] },
+];
+
+impl Encoding for Otter {
+    fn name(&self) -> &'static str {
+        "otter/1"
     }
 
-    /// Number of rows.
-    pub fn rows(&self) -> usize {
-        self.mover_elo.len()
+    fn inputs(&self) -> &'static [Input] {
+        &INPUTS
     }
 
-    /// Appends one situation.
-    pub fn push(&mut self, situation: &Situation) {
-        let start = self.board.len();
-        self.board.resize(start + BOARD, 0.0);
-        if let Some(row) = self.board.get_mut(start..) {
-            write_board(&situation.position, row);
-        }
+    fn encode(&self, situation: &Situation, row: &mut Row<'_>) {
+        let conditions = &situation.conditions;
+        board::write(&situation.position, row.floats(0));
         let tokens = situation.history.tokens();
-        self.history.extend(tokens.iter().map(|&token| i64::from(token)));
-        self.history_mask.extend(tokens.iter().map(|&token| token != 0));
-        let (mover, opponent) = rating_buckets(&situation.conditions);
-        self.mover_elo.push(mover);
-        self.opponent_elo.push(opponent);
-        self.time_control.push(time_control_bucket(&situation.conditions));
-        self.clock.extend(clock(&situation.conditions));
+        row.integers(1).iter_mut().zip(tokens).for_each(|(cell, &token)| *cell = i64::from(token));
+        row.booleans(2).iter_mut().zip(tokens).for_each(|(cell, &token)| *cell = token != 0);
+        let (mover, opponent) = rating_buckets(conditions);
+        row.integers(3).fill(mover);
+        row.integers(4).fill(opponent);
+        row.integers(5).fill(time_control_bucket(conditions));
+        row.floats(6).copy_from_slice(&clock(conditions));
     }
 
-    /// Appends all rows of another batch.
-    pub fn append(&mut self, other: &OtterBatch) {
-        self.board.extend_from_slice(&other.board);
-        self.history.extend_from_slice(&other.history);
-        self.history_mask.extend_from_slice(&other.history_mask);
-        self.mover_elo.extend_from_slice(&other.mover_elo);
-        self.opponent_elo.extend_from_slice(&other.opponent_elo);
-        self.time_control.extend_from_slice(&other.time_control);
-        self.clock.extend_from_slice(&other.clock);
-    }
-
-    /// Fills up to `rows` rows with zeros, which a network may compute but nobody reads.
-    pub fn pad(&mut self, rows: usize) {
-        let rows = rows.max(self.rows());
-        self.board.resize(rows * BOARD, 0.0);
-        self.history.resize(rows * HISTORY, 0);
-        self.history_mask.resize(rows * HISTORY, false);
-        self.mover_elo.resize(rows, 0);
-        self.opponent_elo.resize(rows, 0);
-        self.time_control.resize(rows, 0);
-        self.clock.resize(rows * 2, 0.0);
-    }
-
-    /// Removes all rows and keeps the memory.
-    pub fn clear(&mut self) {
-        self.board.clear();
-        self.history.clear();
-        self.history_mask.clear();
-        self.mover_elo.clear();
-        self.opponent_elo.clear();
-        self.time_control.clear();
-        self.clock.clear();
+    fn told(&self, situation: &Situation) -> Told {
+        let given = situation.conditions;
+        let mut conditions = Conditions { opponent_clock: None, mover_system: None, opponent_system: None, ..given };
+        let mut notes = Vec::new();
+        match (given.mover_rating, given.opponent_rating) {
+            (Some(_), Some(_)) => {}
+            (None, Some(_)) => notes.push("mover.rating: assumed to be the opponent's".to_owned()),
+            (Some(_), None) => notes.push("opponent.rating: assumed to be the mover's".to_owned()),
+            (None, None) => notes.push(format!("ratings: both assumed to be {ASSUMED_RATING}")),
+        }
+        if given.time_control.is_none_or(|control| control.initial <= 0.0) && given.mover_clock.is_some() {
+            conditions.mover_clock = None;
+            notes.push("clock.mover_remaining: not used without time_control.initial".to_owned());
+        }
+        if given.opponent_clock.is_some() {
+            notes.push("clock.opponent_remaining: not used by this encoding".to_owned());
+        }
+        if given.mover_system.or(given.opponent_system).is_some() {
+            notes.push("rating_system: not used by this encoding, which was trained on lichess ratings".to_owned());
+        }
+        Told { conditions, history: situation.history.len(), notes }
     }
 }
 
@@ -149,39 +113,5 @@ fn clock(conditions: &Conditions) -> [f32; 2] {
             [remaining / control.initial, control.increment / control.initial]
         }
         _ => [0.0, 0.0],
-    }
-}
-
-fn write_board(position: &Chess, row: &mut [f32]) {
-    let us = position.turn();
-    let mut set = |plane: usize, square: Square| {
-        let square = if us.is_black() { square.flip_vertical() } else { square };
-        let from_top = 7 - usize::from(square.rank());
-        if let Some(cell) = row.get_mut(plane * 64 + from_top * 8 + usize::from(square.file())) {
-            *cell = 1.0;
-        }
-    };
-    for (color, first) in [(us, 0), (!us, 6)] {
-        for (plane, role) in (first..).zip(Role::ALL) {
-            for square in position.board().by_piece(role.of(color)) {
-                set(plane, square);
-            }
-        }
-    }
-    if let Some(square) = position.legal_ep_square() {
-        set(16, square);
-    }
-    let castles = position.castles();
-    let rights = [
-        (12, castles.has(us, CastlingSide::KingSide)),
-        (13, castles.has(us, CastlingSide::QueenSide)),
-        (14, castles.has(!us, CastlingSide::KingSide)),
-        (15, castles.has(!us, CastlingSide::QueenSide)),
-        (17, us == Color::White),
-    ];
-    for (plane, on) in rights {
-        if on {
-            row.iter_mut().skip(plane * 64).take(64).for_each(|cell| *cell = 1.0);
-        }
     }
 }

@@ -2,7 +2,10 @@
 
 use shakmaty::{Chess, Color, Move, Position, Role, Square, uci::UciMove};
 
-use crate::{LegalMoves, otter::AUXILIARY, vocabulary};
+use crate::{LegalMoves, vocabulary};
+
+/// Number of auxiliary outputs: moving piece 6, captured piece 6, gives check 1, from square 64, to square 64.
+pub const AUXILIARY: usize = 141;
 
 /// Targets of a decision, in the mover's frame.
 #[derive(Clone, Debug, PartialEq)]

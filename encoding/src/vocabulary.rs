@@ -1,4 +1,4 @@
-//! The move vocabulary of `otter/1`: 4,208 strings in ASCII order.
+//! The move vocabulary of all policies: 4,208 strings in ASCII order.
 //!
 //! All 4,032 `<from><to>` with different squares, and 176 promotions: from rank 7 to 8 and from rank 2 to 1,
 //! straight or one file aside, with suffix b, n, q or r. Castling is the king's two-square move.
@@ -36,6 +36,11 @@ struct Vocabulary {
 /// The entries in index order.
 pub fn entries() -> &'static [Entry] {
     &vocabulary().entries
+}
+
+/// The entry of a history token: 0 is none, else 1 + index.
+pub fn of_token(token: u16) -> Option<&'static Entry> {
+    entries().get(usize::from(token).checked_sub(1)?)
 }
 
 /// The index of a move given in the mover's frame, or `None` when it is not in the vocabulary.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use shakmaty::{Chess, Move, Position, uci::UciMove};
-use zeitnot_encoding::{Conditions, LegalMoves, OtterBatch, Situation, otter, vocabulary};
+use zeitnot_encoding::{Batch, Conditions, LegalMoves, Otter, Situation, board::BOARD, vocabulary};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -47,11 +47,12 @@ fn check(number: usize, case: &Case) {
         opponent_rating: Some(case.opponent_elo),
         time_control: case.time_control.parse().ok(),
         mover_clock: case.clock_seconds,
+        ..Conditions::default()
     };
-    let mut batch = OtterBatch::with_capacity(1);
+    let mut batch = Batch::new(&Otter, 1);
     batch.push(&situation);
 
-    let mut board = vec![0.0; otter::BOARD];
+    let mut board = vec![0.0; BOARD];
     for (plane, rows) in &case.board {
         for (row, bits) in rows.iter().enumerate() {
             for file in 0..8 {
@@ -59,13 +60,13 @@ fn check(number: usize, case: &Case) {
             }
         }
     }
-    assert_eq!(batch.board, board, "board of case {number}");
-    assert_eq!(batch.history, case.history, "history of case {number}");
-    assert_eq!(batch.history_mask, case.history.map(|token| token != 0), "mask of case {number}");
-    assert_eq!(batch.mover_elo, [case.mover_elo_bucket], "mover of case {number}");
-    assert_eq!(batch.opponent_elo, [case.opponent_elo_bucket], "opponent of case {number}");
-    assert_eq!(batch.time_control, [case.time_control_bucket], "time control of case {number}");
-    for (ours, theirs) in batch.clock.iter().zip(case.clock) {
+    assert_eq!(batch.floats("board"), board, "board of case {number}");
+    assert_eq!(batch.integers("history"), case.history, "history of case {number}");
+    assert_eq!(batch.booleans("history_mask"), case.history.map(|token| token != 0), "mask of case {number}");
+    assert_eq!(batch.integers("mover_elo"), [case.mover_elo_bucket], "mover of case {number}");
+    assert_eq!(batch.integers("opponent_elo"), [case.opponent_elo_bucket], "opponent of case {number}");
+    assert_eq!(batch.integers("time_control"), [case.time_control_bucket], "time control of case {number}");
+    for (ours, theirs) in batch.floats("clock").iter().zip(case.clock) {
         assert!((ours - theirs).abs() < 1e-6, "clock of case {number}: {ours} {theirs}");
     }
     let mut legal = LegalMoves::of(&situation.position).indices().to_vec();

@@ -3,7 +3,10 @@
 
 use proptest::prelude::*;
 use shakmaty::{Chess, Color, EnPassantMode, FromSetup, Move, Position, fen::Fen};
-use zeitnot_encoding::{Conditions, Game, LegalMoves, OtterBatch, Situation, TimeControl, otter, vocabulary};
+use zeitnot_encoding::{
+    Batch, Conditions, Encoding, Game, LegalMoves, Otter, Situation, TimeControl, Zeitnot, batch::Values, board::BOARD,
+    vocabulary,
+};
 
 /// A random game: at each ply the choice picks one of the legal moves.
 fn play(choices: &[u16]) -> Situation {
@@ -24,10 +27,10 @@ fn mirrored(position: &Chess) -> Chess {
     Chess::from_setup(setup, shakmaty::CastlingMode::Standard).unwrap()
 }
 
-fn encoded(situation: &Situation) -> OtterBatch {
-    let mut batch = OtterBatch::with_capacity(1);
-    batch.push(situation);
-    batch
+/// The situation in the encodings that see one position, not those before it.
+fn encoded(situation: &Situation) -> [Batch; 2] {
+    let encodings: [&'static dyn Encoding; 2] = [&Zeitnot, &Otter];
+    encodings.map(|encoding| Batch::of(encoding, [situation]))
 }
 
 fn choices() -> impl Strategy<Value = Vec<u16>> {
@@ -74,15 +77,21 @@ proptest! {
             opponent_rating: None,
             time_control: Some(TimeControl { initial: 600.0, increment: 5.0 }),
             mover_clock: Some(clock),
+            ..Conditions::default()
         };
         let situation = Situation { conditions, ..play(&choices) };
         let mirror = Situation { position: mirrored(&situation.position), ..situation.clone() };
-        let (mut ours, mut theirs) = (encoded(&situation), encoded(&mirror));
-        let side = 17 * 64..otter::BOARD;
-        prop_assert_ne!(&ours.board[side.clone()], &theirs.board[side.clone()]);
-        ours.board[side.clone()].fill(0.0);
-        theirs.board[side].fill(0.0);
-        prop_assert_eq!(ours, theirs);
+        let side = 17 * 64..BOARD;
+        for (ours, theirs) in encoded(&situation).iter().zip(encoded(&mirror)) {
+            for ((input, ours), (_, theirs)) in ours.tensors().zip(theirs.tensors()) {
+                if let (Values::Float(ours), Values::Float(theirs), "board") = (ours, theirs, input.name) {
+                    prop_assert_eq!(&ours[..side.start], &theirs[..side.start]);
+                    prop_assert_ne!(&ours[side.clone()], &theirs[side.clone()]);
+                } else {
+                    prop_assert_eq!(ours, theirs, "{} of {}", input.name, situation.position.turn());
+                }
+            }
+        }
         let indices = |position: &Chess| {
             let mut indices = LegalMoves::of(position).indices().to_vec();
             indices.sort_unstable();

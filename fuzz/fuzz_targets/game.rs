@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use zeitnot_encoding::{Conditions, Game, LegalMoves, OtterBatch, vocabulary};
+use zeitnot_encoding::{Batch, Conditions, Game, LegalMoves, encodings, vocabulary};
 
 fuzz_target!(|text: &str| {
     let mut lines = text.lines();
@@ -15,8 +15,10 @@ fuzz_target!(|text: &str| {
             return;
         }
     };
-    let mut batch = OtterBatch::with_capacity(1);
-    batch.push(&game.situation(Conditions::default()));
+    let situation = game.situation(Conditions::default());
+    for encoding in encodings::ALL {
+        assert_eq!(Batch::of(encoding, [&situation]).rows(), 1);
+    }
     let legal = LegalMoves::of(game.position());
     let ranked = legal.rank(game.position(), &vec![0.0; vocabulary::SIZE]);
     if game.over().is_none() {

@@ -7,14 +7,17 @@
 //! - [`runtime`]: the ONNX Runtime library, loaded once.
 //! - [`metadata`]: what a model file says of itself, checked.
 //! - [`session`]: a session and its runs.
+//! - [`answer`]: what it answers to each row.
 
+pub mod answer;
 pub mod metadata;
 pub mod runtime;
 pub mod session;
 
+pub use answer::{Answer, RowAnswer};
 pub use metadata::Metadata;
 pub use runtime::Runtime;
-pub use session::{Answer, Device, Provider, Session, SessionOptions};
+pub use session::{Device, Provider, Session, SessionOptions};
 
 use thiserror::Error;
 
@@ -51,6 +54,14 @@ pub enum InferenceError {
     /// ONNX Runtime reports an error.
     #[error("ONNX Runtime: {0}")]
     Run(#[from] ort::Error),
+    /// The batch was encoded for another model.
+    #[error("the batch is encoded as {found}, the model needs {expected}")]
+    Encoding {
+        /// Encoding of the batch.
+        found: &'static str,
+        /// Encoding of the model.
+        expected: &'static str,
+    },
     /// A model answered with another number of values than its outputs promise.
     #[error("output {output} has {found} values, expected {expected}")]
     Output {

@@ -1,6 +1,6 @@
 //! What a model file says of itself.
 
-use zeitnot_encoding::{otter, vocabulary};
+use zeitnot_encoding::{Encoding, encodings, vocabulary};
 
 /// The `zeitnot.*` entries of a model's `metadata_props`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,10 +22,10 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// For a model of the encoding this build knows.
-    pub fn new(name: &str, version: &str, trained_on: &str, license: &str) -> Self {
+    /// For a model of an encoding.
+    pub fn new(encoding: &dyn Encoding, name: &str, version: &str, trained_on: &str, license: &str) -> Self {
         Metadata {
-            encoding: otter::NAME.to_owned(),
+            encoding: encoding.name().to_owned(),
             vocabulary: vocabulary::FINGERPRINT.to_owned(),
             name: name.to_owned(),
             version: version.to_owned(),
@@ -66,8 +66,9 @@ impl Metadata {
 
     /// What keeps this build from serving such a model.
     pub(crate) fn problem(&self) -> Option<String> {
-        if self.encoding != otter::NAME {
-            return Some(format!("zeitnot.encoding is `{}`, this build knows `{}`", self.encoding, otter::NAME));
+        if encodings::find(&self.encoding).is_none() {
+            let known = encodings::ALL.map(|encoding| encoding.name()).join(", ");
+            return Some(format!("zeitnot.encoding is `{}`, this build knows {known}", self.encoding));
         }
         if self.vocabulary != vocabulary::FINGERPRINT {
             return Some(format!("zeitnot.vocabulary is `{}`, expected {}", self.vocabulary, vocabulary::FINGERPRINT));
@@ -78,11 +79,14 @@ impl Metadata {
 
 #[cfg(test)]
 mod tests {
+    use zeitnot_encoding::Otter;
+
     use super::*;
 
     #[test]
     fn entries_are_read_back() {
-        let metadata = Metadata { metrics: "{}".into(), ..Metadata::new("a", "1", "games", "GPL-3.0-or-later") };
+        let metadata =
+            Metadata { metrics: "{}".into(), ..Metadata::new(&Otter, "a", "1", "games", "GPL-3.0-or-later") };
         let entries = metadata.entries();
         let read = Metadata::read(|key| entries.iter().find(|entry| entry.0 == key).map(|entry| entry.1.clone()));
         assert_eq!(read, metadata);
@@ -91,7 +95,7 @@ mod tests {
 
     #[test]
     fn another_encoding_or_vocabulary_is_refused_by_name() {
-        let good = Metadata::new("a", "1", "", "");
+        let good = Metadata::new(&Otter, "a", "1", "", "");
         let problem = |metadata: Metadata| metadata.problem().unwrap();
         assert!(
             problem(Metadata { encoding: "otter/2".into(), ..good.clone() }).contains("zeitnot.encoding is `otter/2`")

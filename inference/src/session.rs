@@ -4,20 +4,27 @@ use std::{path::Path, str::FromStr};
 
 use ort::{
     ep,
-    session::{Session as OrtSession, SessionOutputs, builder::GraphOptimizationLevel},
+    session::{Session as OrtSession, SessionInputValue, SessionOutputs, builder::GraphOptimizationLevel},
     value::TensorRef,
 };
 use zeitnot_encoding::{
-    OtterBatch,
-    otter::{AUXILIARY, PLANES},
-    situation::HISTORY,
-    vocabulary,
+    Batch, Encoding,
+    batch::{Input, Values},
+    encodings,
+    targets::AUXILIARY,
+    think_time, vocabulary,
 };
 
-use crate::{InferenceError, Metadata, Runtime};
+use crate::{Answer, InferenceError, Metadata, Runtime};
 
-const INPUTS: [&str; 7] = ["board", "history", "history_mask", "mover_elo", "opponent_elo", "time_control", "clock"];
-const OUTPUTS: [&str; 3] = ["policy", "value", "aux"];
+/// Outputs a model may have, with the values of a row; the first it must have.
+const OUTPUTS: [(&str, usize); 5] = [
+    ("policy", vocabulary::SIZE),
+    ("value", 1),
+    ("wdl", 3),
+    ("think_time", think_time::BINS.len()),
+    ("aux", AUXILIARY),
+];
 
 /// Where a session may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +60,8 @@ pub struct SessionOptions {
 pub struct Session {
     session: OrtSession,
     metadata: Metadata,
+    encoding: &'static dyn Encoding,
     provider: Provider,
-}
-
-/// Outputs of a batch of B rows, in row-major order.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
-    /// f32 `[B, 4208]` logits.
-    pub policy: Vec<f32>,
-    /// f32 `[B]`: expected result for the mover, in [-1, 1].
-    pub value: Vec<f32>,
-    /// f32 `[B, 141]` logits.
-    pub auxiliary: Vec<f32>,
-}
-
-impl Answer {
-    /// Policy logits and value of a row.
-    pub fn row(&self, row: usize) -> Option<(&[f32], f32)> {
-        let policy = self.policy.get(row * vocabulary::SIZE..(row + 1) * vocabulary::SIZE)?;
-        Some((policy, self.value.get(row).copied()?))
-    }
 }
 
 impl Session {
@@ -119,25 +108,28 @@ impl Session {
             let props = session.metadata()?;
             Metadata::read(|key| props.custom(key))
         };
-        if let Some(problem) = metadata.problem() {
-            return Err(refuse(problem));
+        let encoding = match (metadata.problem(), encodings::find(&metadata.encoding)) {
+            (None, Some(encoding)) => encoding,
+            (problem, _) => return Err(refuse(problem.unwrap_or_default())),
+        };
+        if let Some(name) = missing_input(&session, encoding) {
+            return Err(refuse(format!("input `{name}` is missing")));
         }
-        for name in INPUTS {
-            if !session.inputs().iter().any(|input| input.name() == name) {
-                return Err(refuse(format!("input `{name}` is missing")));
-            }
+        let has = |name: &str| session.outputs().iter().any(|output| output.name() == name);
+        if !has("policy") || !(has("value") || has("wdl")) {
+            return Err(refuse("needs an output `policy` and one of `value` and `wdl`".to_owned()));
         }
-        for name in OUTPUTS {
-            if !session.outputs().iter().any(|output| output.name() == name) {
-                return Err(refuse(format!("output `{name}` is missing")));
-            }
-        }
-        Ok(Session { session, metadata, provider })
+        Ok(Session { session, metadata, encoding, provider })
     }
 
     /// What the model says of itself.
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
+    }
+
+    /// How its situations are encoded.
+    pub fn encoding(&self) -> &'static dyn Encoding {
+        self.encoding
     }
 
     /// Where the session runs.
@@ -149,25 +141,53 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`InferenceError::Run`] and [`InferenceError::Output`].
-    pub fn run(&mut self, batch: &OtterBatch) -> Result<Answer, InferenceError> {
+    /// [`InferenceError::Run`], [`InferenceError::Output`], [`InferenceError::Encoding`].
+    pub fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError> {
         let rows = batch.rows();
-        let inputs = ort::inputs! {
-            "board" => TensorRef::from_array_view(([rows, PLANES, 8, 8], batch.board.as_slice()))?,
-            "history" => TensorRef::from_array_view(([rows, HISTORY], batch.history.as_slice()))?,
-            "history_mask" => TensorRef::from_array_view(([rows, HISTORY], batch.history_mask.as_slice()))?,
-            "mover_elo" => TensorRef::from_array_view(([rows], batch.mover_elo.as_slice()))?,
-            "opponent_elo" => TensorRef::from_array_view(([rows], batch.opponent_elo.as_slice()))?,
-            "time_control" => TensorRef::from_array_view(([rows], batch.time_control.as_slice()))?,
-            "clock" => TensorRef::from_array_view(([rows, 2], batch.clock.as_slice()))?,
-        };
-        let outputs = self.session.run(inputs)?;
-        Ok(Answer {
-            policy: values(&outputs, "policy", rows * vocabulary::SIZE)?,
-            value: values(&outputs, "value", rows)?,
-            auxiliary: values(&outputs, "aux", rows * AUXILIARY)?,
-        })
+        let outputs = self.session.run(self.inputs(batch)?)?;
+        let [policy, value, wdl, think_time, auxiliary] =
+            OUTPUTS.map(|(name, size)| values(&outputs, name, rows * size));
+        Ok(Answer { policy: policy?, value: value?, wdl: wdl?, think_time: think_time?, auxiliary: auxiliary? })
     }
+
+    /// Runs a batch and gives the values of some f32 outputs, whatever their shape; those it does not have are empty.
+    ///
+    /// # Errors
+    ///
+    /// [`InferenceError::Run`], [`InferenceError::Encoding`].
+    pub fn tensors(&mut self, batch: &Batch, names: &[String]) -> Result<Vec<Vec<f32>>, InferenceError> {
+        let outputs = self.session.run(self.inputs(batch)?)?;
+        let mut tensors = Vec::new();
+        for name in names {
+            let tensor = outputs.get(name).map(|value| value.try_extract_tensor::<f32>()).transpose()?;
+            tensors.push(tensor.map(|(_, values)| values.to_vec()).unwrap_or_default());
+        }
+        Ok(tensors)
+    }
+
+    fn inputs<'a>(&self, batch: &'a Batch) -> Result<Vec<(&'static str, SessionInputValue<'a>)>, InferenceError> {
+        if batch.encoding().name() != self.encoding.name() {
+            let (found, expected) = (batch.encoding().name(), self.encoding.name());
+            return Err(InferenceError::Encoding { found, expected });
+        }
+        let inputs = batch.tensors().map(|(input, values)| Ok((input.name, tensor(batch.rows(), input, values)?)));
+        Ok(inputs.collect::<ort::Result<_>>()?)
+    }
+}
+
+/// The first input of the encoding that the model lacks.
+fn missing_input(session: &OrtSession, encoding: &dyn Encoding) -> Option<&'static str> {
+    let there = |input: &&Input| session.inputs().iter().any(|found| found.name() == input.name);
+    encoding.inputs().iter().find(|input| !there(input)).map(|input| input.name)
+}
+
+fn tensor<'a>(rows: usize, input: &Input, values: &'a Values) -> ort::Result<SessionInputValue<'a>> {
+    let shape = std::iter::once(rows).chain(input.shape.iter().copied()).collect::<Vec<_>>();
+    Ok(match values {
+        Values::Float(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        Values::Integer(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+        Values::Boolean(values) => TensorRef::from_array_view((shape, values.as_slice()))?.into(),
+    })
 }
 
 impl FromStr for Device {
@@ -205,9 +225,10 @@ fn build(runtime: &Runtime, bytes: &[u8], threads: usize, cuda: bool) -> ort::Re
     builder.commit_from_memory(bytes)
 }
 
+/// The values of an output; none when the model does not have it.
 fn values(outputs: &SessionOutputs<'_>, output: &'static str, expected: usize) -> Result<Vec<f32>, InferenceError> {
-    let (_, found) = outputs.get(output).map(|value| value.try_extract_tensor::<f32>()).transpose()?.unzip();
-    let found = found.unwrap_or_default();
+    let Some(value) = outputs.get(output) else { return Ok(Vec::new()) };
+    let (_, found) = value.try_extract_tensor::<f32>()?;
     if found.len() == expected {
         Ok(found.to_vec())
     } else {

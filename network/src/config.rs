@@ -1,6 +1,171 @@
-//! Sizes and switches of the `otter/1` networks.
+//! Sizes and switches of the networks.
 
 use serde::{Deserialize, Serialize};
+use zeitnot_encoding::{Encoding, Lc0, Otter, Zeitnot};
+
+use crate::{Graph, Outputs, lc0, otter, zeitnot};
+
+/// A network of some family; a recipe names the family by its encoding.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "encoding")]
+pub enum NetworkConfig {
+    /// The published architecture and its siblings.
+    #[serde(rename = "otter/1")]
+    Otter(OtterConfig),
+    /// Our own.
+    #[serde(rename = "zeitnot/1")]
+    Zeitnot(ZeitnotConfig),
+    /// Residual networks of Leela Chess Zero, such as Maia-1.
+    #[serde(rename = "lc0-112/1")]
+    Lc0(Lc0Config),
+}
+
+impl NetworkConfig {
+    /// How situations are encoded for it.
+    pub fn encoding(&self) -> &'static dyn Encoding {
+        match self {
+            NetworkConfig::Otter(_) => &Otter,
+            NetworkConfig::Zeitnot(_) => &Zeitnot,
+            NetworkConfig::Lc0(_) => &Lc0,
+        }
+    }
+
+    /// Runs the network.
+    pub fn forward<G: Graph>(&self, g: &mut G) -> Outputs<G::Value> {
+        match self {
+            NetworkConfig::Otter(config) => otter::forward(g, config),
+            NetworkConfig::Zeitnot(config) => zeitnot::forward(g, config),
+            NetworkConfig::Lc0(config) => lc0::forward(g, config),
+        }
+    }
+
+    /// What is wrong with the sizes, naming the field.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            NetworkConfig::Otter(config) => config.check(),
+            NetworkConfig::Zeitnot(config) => config.check(),
+            NetworkConfig::Lc0(config) => config.check(),
+        }
+    }
+
+    /// The same without recent moves, if the family can do without.
+    pub fn without_history(self) -> Option<Self> {
+        Some(match self {
+            NetworkConfig::Otter(config) => NetworkConfig::Otter(OtterConfig { history: None, ..config }),
+            NetworkConfig::Zeitnot(config) => {
+                NetworkConfig::Zeitnot(ZeitnotConfig { move_planes: 0, move_tokens: 0, ..config })
+            }
+            NetworkConfig::Lc0(_) => return None,
+        })
+    }
+
+    /// The same without time control and clocks, if the family can tell them.
+    pub fn without_time(self) -> Option<Self> {
+        Some(match self {
+            NetworkConfig::Otter(config) => NetworkConfig::Otter(OtterConfig { time: false, ..config }),
+            NetworkConfig::Zeitnot(config) => NetworkConfig::Zeitnot(ZeitnotConfig { time: false, ..config }),
+            NetworkConfig::Lc0(_) => return None,
+        })
+    }
+}
+
+/// A `zeitnot/1` network: residual blocks of 3x3 convolutions whose gates and biases come from the conditions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ZeitnotConfig {
+    /// Channels of the trunk.
+    pub width: i64,
+    /// Residual blocks of two 3x3 convolutions.
+    pub blocks: i64,
+    /// How many of the newest moves enter the stem, each as a plane of its from square and one of its to square.
+    pub move_planes: i64,
+    /// Width of the move tokens whose mean joins the conditions; 0 for none.
+    pub move_tokens: i64,
+    /// Whether the network sees time control and clocks.
+    pub time: bool,
+    /// Width of the condition vector.
+    pub condition: i64,
+    /// Hidden width between squeeze and excitation.
+    pub squeeze: i64,
+    /// How moves are scored.
+    pub policy: PolicyConfig,
+    /// Hidden width of the win/draw/loss, think-time and auxiliary heads.
+    pub heads: i64,
+}
+
+impl ZeitnotConfig {
+    fn check(&self) -> Result<(), String> {
+        let sizes = [
+            ("width", self.width),
+            ("condition", self.condition),
+            ("squeeze", self.squeeze),
+            ("heads", self.heads),
+            match self.policy {
+                PolicyConfig::Pooled { hidden } => ("policy.hidden", hidden),
+                PolicyConfig::FromTo { width } => ("policy.width", width),
+            },
+        ];
+        sizes.into_iter().try_for_each(|(name, value)| positive(name, value))?;
+        let ranges = [
+            ("blocks", self.blocks, 64),
+            ("move_planes", self.move_planes, zeitnot_encoding::situation::HISTORY as i64),
+            ("move_tokens", self.move_tokens, 65536),
+        ];
+        for (name, value, most) in ranges {
+            if !(0..=most).contains(&value) {
+                return Err(format!("network.{name}: {value} is not between 0 and {most}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// An `lc0-112/1` network with the policy of 80 planes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lc0Config {
+    /// Channels of the trunk.
+    pub width: i64,
+    /// Residual blocks of two 3x3 convolutions.
+    pub blocks: i64,
+    /// Hidden width between squeeze and excitation, if there is any.
+    pub squeeze: Option<i64>,
+    /// Channels of the value head.
+    pub value_channels: i64,
+    /// Hidden width of the value head.
+    pub value_hidden: i64,
+    /// Whether the value head tells win, draw and loss apart.
+    pub wdl: bool,
+}
+
+impl Lc0Config {
+    /// What is wrong with the sizes, naming the field.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people.
+    pub fn check(&self) -> Result<(), String> {
+        positive("width", self.width)?;
+        positive("value_channels", self.value_channels)?;
+        positive("value_hidden", self.value_hidden)?;
+        positive("squeeze", self.squeeze.unwrap_or(1))?;
+        match self.blocks {
+            0..=64 => Ok(()),
+            blocks => Err(format!("network.blocks: {blocks} is not between 0 and 64")),
+        }
+    }
+}
+
+fn positive(name: &str, value: i64) -> Result<(), String> {
+    match value {
+        1..=65536 => Ok(()),
+        _ => Err(format!("network.{name}: {value} is not between 1 and 65536")),
+    }
+}
 
 /// An `otter/1` network: [`OtterConfig::reference`], its compact sibling, or anything between.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -129,10 +294,6 @@ impl OtterConfig {
     ///
     /// A sentence for people.
     pub fn check(&self) -> Result<(), String> {
-        let positive = |name: &str, value: i64| match value {
-            1..=65536 => Ok(()),
-            _ => Err(format!("network.{name}: {value} is not between 1 and 65536")),
-        };
         if self.stem.is_empty() {
             return Err("network.stem: needs at least one convolution".into());
         }

@@ -9,6 +9,8 @@ pub trait Graph {
     /// What flows between operations.
     type Value;
 
+    /// An input of the encoding, by its name.
+    fn input(&mut self, name: &'static str) -> Self::Value;
     /// A tensor of the network, learnt or kept as a running statistic.
     fn weight(&mut self, spec: Spec) -> Self::Value;
     /// A fixed f32 tensor.
@@ -34,6 +36,8 @@ pub trait Graph {
     fn relu(&mut self, x: &Self::Value) -> Self::Value;
     /// Exact Gaussian error linear unit.
     fn gelu(&mut self, x: &Self::Value) -> Self::Value;
+    /// Logistic function.
+    fn sigmoid(&mut self, x: &Self::Value) -> Self::Value;
     /// Hyperbolic tangent.
     fn tanh(&mut self, x: &Self::Value) -> Self::Value;
     /// `x * scale + shift`.
@@ -53,6 +57,8 @@ pub trait Graph {
     /// `a b^T` per row of the batch: `[B, T, D]`, `[B, S, D]` to `[B, T, S]`.
     fn outer(&mut self, a: &Self::Value, b: &Self::Value) -> Self::Value;
 
+    /// The same values in full precision, for layers that end in logits.
+    fn exact(&mut self, x: &Self::Value) -> Self::Value;
     /// Same values in another shape; 0 keeps an axis, -1 takes what is left.
     fn reshape(&mut self, x: &Self::Value, shape: &[i64]) -> Self::Value;
     /// Axes in another order.
@@ -165,47 +171,17 @@ impl Convolution {
     }
 }
 
-/// Inputs of `otter/1`, shaped as [`zeitnot_encoding::OtterBatch`] says.
-#[derive(Clone, Debug)]
-pub struct Inputs<V> {
-    /// f32 `[B, 18, 8, 8]`.
-    pub board: V,
-    /// i64 `[B, 20]`.
-    pub history: V,
-    /// bool `[B, 20]`.
-    pub history_mask: V,
-    /// i64 `[B]`.
-    pub mover_elo: V,
-    /// i64 `[B]`.
-    pub opponent_elo: V,
-    /// i64 `[B]`.
-    pub time_control: V,
-    /// f32 `[B, 2]`.
-    pub clock: V,
-}
-
-impl<V> Inputs<V> {
-    /// Every input changed in the same way.
-    pub fn map<W>(self, mut change: impl FnMut(V) -> W) -> Inputs<W> {
-        Inputs {
-            board: change(self.board),
-            history: change(self.history),
-            history_mask: change(self.history_mask),
-            mover_elo: change(self.mover_elo),
-            opponent_elo: change(self.opponent_elo),
-            time_control: change(self.time_control),
-            clock: change(self.clock),
-        }
-    }
-}
-
-/// Outputs of `otter/1`.
+/// Outputs of a network; those it does not have are absent.
 #[derive(Clone, Debug)]
 pub struct Outputs<V> {
     /// f32 `[B, 4208]` logits.
     pub policy: V,
     /// f32 `[B]`, in [-1, 1] for the mover.
-    pub value: V,
+    pub value: Option<V>,
+    /// f32 `[B, 3]` logits: the mover wins, draws, loses.
+    pub wdl: Option<V>,
+    /// f32 `[B, 24]` logits of the think time's bins.
+    pub think_time: Option<V>,
     /// f32 `[B, 141]` logits.
-    pub auxiliary: V,
+    pub auxiliary: Option<V>,
 }

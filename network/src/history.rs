@@ -1,15 +1,13 @@
 //! The recent moves: tokens for the transformer, planes for the stem.
 
-use zeitnot_encoding::{situation::HISTORY, vocabulary};
+use zeitnot_encoding::{situation::HISTORY, vocabulary, zeitnot::NOWHERE};
 
 use crate::{
-    Graph, HistoryConfig, HistoryEmbedding, Inputs,
+    Graph, HistoryConfig, HistoryEmbedding,
     graph::{Heads, Linear},
     specs::{Init, Spec},
 };
 
-/// Index of "no move" among squares.
-const NOWHERE: i64 = 64;
 const LENGTH: i64 = HISTORY as i64;
 
 /// What the rest of the network sees of the history.
@@ -25,15 +23,10 @@ pub struct History<V> {
 /// Encodes the history: embedding and positions, transformer layers, projections to the board tokens' width.
 ///
 /// With an empty history the last slot is opened, for the transformer only, so that no softmax is over nothing.
-pub fn encode<G: Graph>(
-    g: &mut G,
-    config: &HistoryConfig,
-    dropout: f64,
-    output: i64,
-    inputs: &Inputs<G::Value>,
-) -> History<G::Value> {
+pub fn encode<G: Graph>(g: &mut G, config: &HistoryConfig, dropout: f64, output: i64) -> History<G::Value> {
     let width = config.width;
-    let mask = g.to_float(&inputs.history_mask);
+    let mask = g.input("history_mask");
+    let mask = g.to_float(&mask);
 
     let any = g.max(&mask, 1);
     let none = g.affine(&any, -1.0, 1.0);
@@ -44,7 +37,8 @@ pub fn encode<G: Graph>(
     let opened = g.add(&mask, &opened);
     let open = g.reshape(&opened, &[-1, 1, 1, LENGTH]);
 
-    let mut x = embed(g, config, &inputs.history);
+    let history = g.input("history");
+    let mut x = embed(g, config, &history);
     let positions = Spec::new("history_encoder.position_embedding", &[1, LENGTH, width], Init::Normal(0.02));
     let positions = g.weight(positions);
     x = g.add(&x, &positions);
@@ -69,17 +63,23 @@ pub fn encode<G: Graph>(
 }
 
 /// From and to squares of the newest moves as planes, newest first: `[B, 2 * planes, 8, 8]`.
-pub fn planes<G: Graph>(g: &mut G, count: i64, history: &G::Value) -> G::Value {
+pub fn planes<G: Graph>(g: &mut G, count: i64) -> G::Value {
+    let history = g.input("history");
     let newest = (0..count).map(|age| LENGTH - 1 - age).collect::<Vec<_>>();
-    let mut one_hot = vec![0.0; 65 * 64];
-    one_hot.iter_mut().step_by(65).for_each(|cell| *cell = 1.0);
-    let one_hot = g.constant(&[65, 64], &one_hot);
-    let planes = squares(g, history).map(|ids| {
+    let planes = squares(g, &history).map(|ids| {
         let ids = g.select(&ids, 1, &newest);
-        let planes = g.take(&one_hot, &ids);
+        let planes = planes_of(g, &ids);
         g.reshape(&planes, &[-1, count, 8, 8])
     });
     g.concat(&planes, 1)
+}
+
+/// The 64 cells of each square's plane: 1 on the square, 0 elsewhere and for no square.
+pub(crate) fn planes_of<G: Graph>(g: &mut G, ids: &G::Value) -> G::Value {
+    let mut one_hot = vec![0.0; (NOWHERE as usize + 1) * 64];
+    one_hot.iter_mut().step_by(65).for_each(|cell| *cell = 1.0);
+    let one_hot = g.constant(&[NOWHERE + 1, 64], &one_hot);
+    g.take(&one_hot, ids)
 }
 
 fn embed<G: Graph>(g: &mut G, config: &HistoryConfig, history: &G::Value) -> G::Value {

@@ -7,21 +7,28 @@
 //!
 //! - [`graph`]: the operations a network is made of.
 //! - [`config`]: sizes and switches, read from TOML.
-//! - [`otter`]: the network family `otter/1`, and its parts [`history`], [`attention`], [`policy`].
+//! - [`otter`]: the network family `otter/1`, and its parts [`history`] and [`attention`].
+//! - [`zeitnot`]: the network family `zeitnot/1`.
+//! - [`policy`]: the policy heads of these two.
+//! - [`lc0`]: the network family `lc0-112/1`, and the reader of its weights files.
+//! - [`excitation`]: the gates of both residual families.
 //! - [`specs`]: names, shapes and initial values of the tensors.
 //! - [`weights`]: trained tensors by name, from safetensors files.
 //! - [`onnx`]: the ONNX file.
 
 pub mod attention;
 pub mod config;
+pub mod excitation;
 pub mod graph;
 pub mod history;
+pub mod lc0;
 pub mod onnx;
 pub mod otter;
 pub mod policy;
 pub mod specs;
 pub mod weights;
+pub mod zeitnot;
 
-pub use config::{HistoryConfig, HistoryEmbedding, OtterConfig, PolicyConfig};
-pub use graph::{Graph, Inputs, Outputs};
+pub use config::{HistoryConfig, HistoryEmbedding, Lc0Config, NetworkConfig, OtterConfig, PolicyConfig, ZeitnotConfig};
+pub use graph::{Graph, Outputs};
 pub use weights::{Weights, WeightsError};

@@ -3,6 +3,7 @@
 //! Opset 20. Batch normalisation is folded into the convolutions, dropout disappears, and the batch axis is dynamic.
 
 mod emitter;
+pub mod quantize;
 
 /// The minimal ONNX schema.
 #[allow(missing_docs, unreachable_pub, reason = "generated")]
@@ -16,7 +17,13 @@ use schema::{
     tensor_shape_proto::{Dimension, dimension},
 };
 
-use crate::{Inputs, OtterConfig, Weights, WeightsError, otter};
+use zeitnot_encoding::{
+    batch::{self, Input},
+    targets::AUXILIARY,
+    think_time, vocabulary,
+};
+
+use crate::{NetworkConfig, Weights, WeightsError};
 
 const IR_VERSION: i64 = 9;
 const OPSET: i64 = 20;
@@ -34,43 +41,30 @@ enum Element {
 /// # Errors
 ///
 /// [`WeightsError`] when a tensor is missing or has another shape.
-pub fn export(config: &OtterConfig, weights: &Weights, metadata: &[(String, String)]) -> Result<Vec<u8>, WeightsError> {
+pub fn export(
+    config: &NetworkConfig,
+    weights: &Weights,
+    metadata: &[(String, String)],
+) -> Result<Vec<u8>, WeightsError> {
     let mut emitter = emitter::Emitter::new(weights);
-    let name = |name: &str| name.to_owned();
-    let inputs = Inputs {
-        board: name("board"),
-        history: name("history"),
-        history_mask: name("history_mask"),
-        mover_elo: name("mover_elo"),
-        opponent_elo: name("opponent_elo"),
-        time_control: name("time_control"),
-        clock: name("clock"),
-    };
-    let outputs = otter::forward(&mut emitter, config, &inputs);
-    for (value, name) in [(outputs.policy, "policy"), (outputs.value, "value"), (outputs.auxiliary, "aux")] {
-        emitter.output(&value, name);
+    let outputs = config.forward(&mut emitter);
+    let named = [
+        (Some(outputs.policy), "policy", vec![vocabulary::SIZE]),
+        (outputs.value, "value", vec![]),
+        (outputs.wdl, "wdl", vec![3]),
+        (outputs.think_time, "think_time", vec![think_time::BINS.len()]),
+        (outputs.auxiliary, "aux", vec![AUXILIARY]),
+    ];
+    let mut output = Vec::new();
+    for (node, name, sizes) in named {
+        if let Some(node) = node {
+            emitter.output(&node, name);
+            output.push(value(name, Element::Float, &sizes));
+        }
     }
     let (node, initializer) = emitter.finish()?;
-
-    let graph = GraphProto {
-        node,
-        name: "zeitnot".to_owned(),
-        initializer,
-        input: vec![
-            value("board", Element::Float, &[18, 8, 8]),
-            value("history", Element::Int64, &[20]),
-            value("history_mask", Element::Bool, &[20]),
-            value("mover_elo", Element::Int64, &[]),
-            value("opponent_elo", Element::Int64, &[]),
-            value("time_control", Element::Int64, &[]),
-            value("clock", Element::Float, &[2]),
-        ],
-        output: vec![
-            value("policy", Element::Float, &[zeitnot_encoding::vocabulary::SIZE as i64]),
-            value("value", Element::Float, &[]),
-            value("aux", Element::Float, &[zeitnot_encoding::otter::AUXILIARY as i64]),
-        ],
-    };
+    let input = config.encoding().inputs().iter().map(declare).collect();
+    let graph = GraphProto { node, name: "zeitnot".to_owned(), initializer, input, output };
     let entry = |(key, value): &(String, String)| StringStringEntryProto { key: key.clone(), value: value.clone() };
     let model = ModelProto {
         ir_version: IR_VERSION,
@@ -83,10 +77,19 @@ pub fn export(config: &OtterConfig, weights: &Weights, metadata: &[(String, Stri
     Ok(model.encode_to_vec())
 }
 
+fn declare(input: &Input) -> ValueInfoProto {
+    let element = match input.element {
+        batch::Element::Float => Element::Float,
+        batch::Element::Integer => Element::Int64,
+        batch::Element::Boolean => Element::Bool,
+    };
+    value(input.name, element, input.shape)
+}
+
 /// An input or output `[batch, sizes..]`.
-fn value(name: &str, element: Element, sizes: &[i64]) -> ValueInfoProto {
+fn value(name: &str, element: Element, sizes: &[usize]) -> ValueInfoProto {
     let batch = dimension::Value::DimParam("batch".to_owned());
-    let sizes = sizes.iter().map(|&size| dimension::Value::DimValue(size));
+    let sizes = sizes.iter().map(|&size| dimension::Value::DimValue(size as i64));
     let dim = std::iter::once(batch).chain(sizes).map(|value| Dimension { value: Some(value) }).collect();
     let shape = TensorShapeProto { dim };
     let tensor_type = schema::type_proto::Tensor { elem_type: element as i32, shape: Some(shape) };

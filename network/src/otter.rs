@@ -6,7 +6,7 @@
 use zeitnot_encoding::otter::{RATING_BUCKETS, TIME_CONTROL_BUCKETS};
 
 use crate::{
-    Graph, Inputs, OtterConfig, Outputs,
+    Graph, OtterConfig, Outputs,
     attention::{Block, Context},
     graph::{Convolution, Heads, Linear},
     history, policy,
@@ -14,11 +14,11 @@ use crate::{
 };
 
 /// Runs the network.
-pub fn forward<G: Graph>(g: &mut G, config: &OtterConfig, inputs: &Inputs<G::Value>) -> Outputs<G::Value> {
+pub fn forward<G: Graph>(g: &mut G, config: &OtterConfig) -> Outputs<G::Value> {
     let width = config.width();
-    let seen = config.history.as_ref().map(|history| history::encode(g, history, config.dropout, width, inputs));
-    let condition = condition(g, config, inputs, seen.as_ref().map(|history| &history.pooled));
-    let mut x = board_tokens(g, config, inputs);
+    let seen = config.history.as_ref().map(|history| history::encode(g, history, config.dropout, width));
+    let condition = condition(g, config, seen.as_ref().map(|history| &history.pooled));
+    let mut x = board_tokens(g, config);
 
     if let Some(history) = &seen {
         let context = Context::Tokens(&history.tokens, &history.mask);
@@ -31,9 +31,11 @@ pub fn forward<G: Graph>(g: &mut G, config: &OtterConfig, inputs: &Inputs<G::Val
 
     let pooled = g.mean(&x, 1);
     Outputs {
-        policy: policy::score(g, config, &x, &pooled),
-        value: value(g, config, &pooled),
-        auxiliary: auxiliary(g, config, &pooled),
+        policy: policy::score(g, &config.policy, width, config.dropout, &x, &pooled),
+        value: Some(value(g, config, &pooled)),
+        wdl: None,
+        think_time: None,
+        auxiliary: Some(auxiliary(g, config, &pooled)),
     }
 }
 
@@ -43,23 +45,20 @@ fn block<'a>(config: &OtterConfig, name: &'a str, feed_forward: i64) -> Block<'a
 }
 
 /// Ratings, time control, clock and pooled history, side by side: `[B, condition]`.
-fn condition<G: Graph>(
-    g: &mut G,
-    config: &OtterConfig,
-    inputs: &Inputs<G::Value>,
-    history: Option<&G::Value>,
-) -> G::Value {
-    let mut table = |name: &str, rows, width, ids| {
+fn condition<G: Graph>(g: &mut G, config: &OtterConfig, history: Option<&G::Value>) -> G::Value {
+    let mut table = |name: &str, rows, width, input| {
+        let ids = g.input(input);
         let table = g.weight(Spec::new(&format!("{name}.weight"), &[rows, width], Init::Normal(0.1)));
-        g.take(&table, ids)
+        g.take(&table, &ids)
     };
     let mut parts = vec![
-        table("active_elo_embedding", RATING_BUCKETS, config.rating, &inputs.mover_elo),
-        table("opponent_elo_embedding", RATING_BUCKETS, config.rating, &inputs.opponent_elo),
+        table("active_elo_embedding", RATING_BUCKETS, config.rating, "mover_elo"),
+        table("opponent_elo_embedding", RATING_BUCKETS, config.rating, "opponent_elo"),
     ];
     if config.time {
-        parts.push(table("time_control_embedding", TIME_CONTROL_BUCKETS, config.time_control, &inputs.time_control));
-        let clock = g.linear(&inputs.clock, &Linear::new("clock_mlp.0", 2, config.clock));
+        parts.push(table("time_control_embedding", TIME_CONTROL_BUCKETS, config.time_control, "time_control"));
+        let clock = g.input("clock");
+        let clock = g.linear(&clock, &Linear::new("clock_mlp.0", 2, config.clock));
         let clock = g.relu(&clock);
         let clock = g.linear(&clock, &Linear::new("clock_mlp.2", config.clock, config.clock));
         parts.push(g.relu(&clock));
@@ -69,13 +68,13 @@ fn condition<G: Graph>(
 }
 
 /// Convolutions over the board, then rank and file embeddings: `[B, 64, width]`, a8 first.
-fn board_tokens<G: Graph>(g: &mut G, config: &OtterConfig, inputs: &Inputs<G::Value>) -> G::Value {
+fn board_tokens<G: Graph>(g: &mut G, config: &OtterConfig) -> G::Value {
     let width = config.width();
     let planes = config.history.as_ref().map_or(0, |history| history.planes);
-    let mut x = g.alias(&inputs.board);
-    let mut channels = zeitnot_encoding::otter::PLANES as i64;
+    let mut x = g.input("board");
+    let mut channels = zeitnot_encoding::board::PLANES as i64;
     if planes > 0 {
-        let recent = history::planes(g, planes, &inputs.history);
+        let recent = history::planes(g, planes);
         x = g.concat(&[x, recent], 1);
         channels += 2 * planes;
     }
@@ -137,7 +136,7 @@ fn value<G: Graph>(g: &mut G, config: &OtterConfig, pooled: &G::Value) -> G::Val
 }
 
 fn auxiliary<G: Graph>(g: &mut G, config: &OtterConfig, pooled: &G::Value) -> G::Value {
-    let outputs = zeitnot_encoding::otter::AUXILIARY as i64;
+    let outputs = zeitnot_encoding::targets::AUXILIARY as i64;
     let x = g.layer_norm(pooled, "aux_proj.0", config.width());
     let x = g.linear(&x, &Linear::new("aux_proj.1", config.width(), config.auxiliary));
     let x = g.relu(&x);

@@ -2,21 +2,28 @@
 
 use zeitnot_encoding::vocabulary::{self, Entry, PROMOTIONS};
 
-use crate::{Graph, OtterConfig, PolicyConfig, graph::Linear, history::token_of};
+use crate::{Graph, PolicyConfig, graph::Linear, history::token_of};
 
 /// Slots of the promotion term: none, then [`PROMOTIONS`].
 const SLOTS: i64 = 1 + PROMOTIONS.len() as i64;
 
 /// Scores moves from the board tokens `[B, 64, width]` and their mean `[B, width]`.
-pub fn score<G: Graph>(g: &mut G, config: &OtterConfig, tokens: &G::Value, pooled: &G::Value) -> G::Value {
-    let width = config.width();
-    match config.policy {
+pub fn score<G: Graph>(
+    g: &mut G,
+    config: &PolicyConfig,
+    width: i64,
+    dropout: f64,
+    tokens: &G::Value,
+    pooled: &G::Value,
+) -> G::Value {
+    match *config {
         PolicyConfig::Pooled { hidden } => {
             let moves = vocabulary::SIZE as i64;
             let x = g.layer_norm(pooled, "policy_proj.0", width);
             let x = g.linear(&x, &Linear::new("policy_proj.1", width, hidden));
             let x = g.relu(&x);
-            let x = g.dropout(&x, config.dropout);
+            let x = g.dropout(&x, dropout);
+            let x = g.exact(&x);
             g.linear(&x, &Linear::new("policy_proj.4", hidden, moves))
         }
         PolicyConfig::FromTo { width: keys } => from_to(g, width, keys, tokens),
@@ -28,6 +35,7 @@ fn from_to<G: Graph>(g: &mut G, width: i64, keys: i64, tokens: &G::Value) -> G::
     let from = g.linear(&x, &Linear::new("policy.from", width, keys));
     let from = g.affine(&from, 1.0 / (keys as f32).sqrt(), 0.0);
     let to = g.linear(&x, &Linear::new("policy.to", width, keys));
+    let [from, to] = [from, to].map(|x| g.exact(&x));
     let scores = g.outer(&from, &to);
     let scores = g.reshape(&scores, &[-1, 64 * 64]);
     let scores = g.select(&scores, 1, &positions(|entry| token_of(entry.from) * 64 + token_of(entry.to)));

@@ -1,9 +1,8 @@
 //! Names, shapes and initial values of a network's tensors, learnt by running its definition on nothing.
 
 use crate::{
-    Graph, Inputs, OtterConfig,
+    Graph, NetworkConfig,
     graph::{Convolution, Heads, Linear},
-    otter,
 };
 
 /// Initial values of a tensor.
@@ -50,18 +49,9 @@ impl Spec {
 }
 
 /// The tensors of a network, sorted by name.
-pub fn of(config: &OtterConfig) -> Vec<Spec> {
+pub fn of(config: &NetworkConfig) -> Vec<Spec> {
     let mut recorder = Recorder::default();
-    let inputs = Inputs {
-        board: (),
-        history: (),
-        history_mask: (),
-        mover_elo: (),
-        opponent_elo: (),
-        time_control: (),
-        clock: (),
-    };
-    otter::forward(&mut recorder, config, &inputs);
+    config.forward(&mut recorder);
     recorder.specs.sort_by(|a, b| a.name.cmp(&b.name));
     recorder.specs.dedup_by(|a, b| a.name == b.name);
     recorder.specs
@@ -75,6 +65,8 @@ struct Recorder {
 
 impl Graph for Recorder {
     type Value = ();
+
+    fn input(&mut self, _: &'static str) {}
 
     fn weight(&mut self, spec: Spec) {
         self.specs.push(spec);
@@ -103,6 +95,7 @@ impl Graph for Recorder {
     fn select(&mut self, _: &(), _: i64, _: &[i64]) {}
     fn relu(&mut self, _: &()) {}
     fn gelu(&mut self, _: &()) {}
+    fn sigmoid(&mut self, _: &()) {}
     fn tanh(&mut self, _: &()) {}
     fn affine(&mut self, _: &(), _: f32, _: f32) {}
     fn add(&mut self, _: &(), _: &()) {}
@@ -110,6 +103,7 @@ impl Graph for Recorder {
     fn divide(&mut self, _: &(), _: &()) {}
     fn to_float(&mut self, _: &()) {}
     fn attention(&mut self, _: [&(); 3], _: Heads, _: Option<&()>) {}
+    fn exact(&mut self, _: &()) {}
     fn outer(&mut self, _: &(), _: &()) {}
     fn reshape(&mut self, _: &(), _: &[i64]) {}
     fn transpose(&mut self, _: &(), _: &[i64]) {}

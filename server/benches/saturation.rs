@@ -18,7 +18,7 @@ use std::{
 
 use common::{Server, request, slow_model};
 use serde_json::{Value, json};
-use zeitnot_encoding::{Conditions, Game, OtterBatch, TimeControl};
+use zeitnot_encoding::{Batch, Conditions, Encoding, Game, TimeControl};
 use zeitnot_inference::{Device, Runtime, Session, SessionOptions};
 
 const ROUNDS: usize = 7;
@@ -29,7 +29,7 @@ const MOVES: [&str; 9] = ["e4", "e5", "Nf3", "Nc6", "Bb5", "a6", "Ba4", "Nf6", "
 fn main() {
     let workers = thread::available_parallelism().map_or(1, usize::from);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let embedded = root.join("models/zeitnot-compact.onnx");
+    let embedded = root.join("models/zeitnot.onnx");
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let models = [("reference network, 15.3M parameters", slow_model()), ("embedded model", embedded)];
     let results = models.map(|(name, path)| runtime.block_on(compare(name, path, workers)));
@@ -97,23 +97,22 @@ fn session(path: &Path) -> Session {
     Session::open(&Runtime::load(None).unwrap(), path, options).unwrap()
 }
 
-fn input(rows: usize) -> OtterBatch {
+fn input(encoding: &'static dyn Encoding, rows: usize) -> Batch {
     let conditions = Conditions {
         mover_rating: Some(1500),
         opponent_rating: Some(1520),
         time_control: Some(TimeControl { initial: 600.0, increment: 5.0 }),
         mover_clock: Some(590.0),
+        ..Conditions::default()
     };
     let situation = Game::parse("", &MOVES).unwrap().situation(conditions);
-    let mut batch = OtterBatch::with_capacity(rows);
-    (0..rows).for_each(|_| batch.push(&situation));
-    batch
+    Batch::of(encoding, std::iter::repeat_n(&situation, rows))
 }
 
 /// Positions per second of one session a thread.
 fn bare_throughput(path: &Path, workers: usize) -> f64 {
     let mut sessions = (0..workers).map(|_| session(path)).collect::<Vec<_>>();
-    let batch = input(BATCH);
+    let batch = input(sessions[0].encoding(), BATCH);
     sessions.iter_mut().for_each(|session| drop(session.run(&batch).unwrap()));
     let started = Instant::now();
     let runs = thread::scope(|scope| {
@@ -137,7 +136,7 @@ fn bare_throughput(path: &Path, workers: usize) -> f64 {
 /// Median milliseconds of a run at batch 1.
 fn bare_latency(path: &Path) -> f64 {
     let mut session = session(path);
-    let batch = input(1);
+    let batch = input(session.encoding(), 1);
     session.run(&batch).unwrap();
     let mut times = Vec::new();
     let started = Instant::now();

@@ -11,17 +11,16 @@ use std::{
 
 use crossbeam_channel::{Receiver, Sender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use zeitnot_encoding::OtterBatch;
+use zeitnot_encoding::Batch;
+use zeitnot_inference::RowAnswer;
 
 use crate::{error::ServiceError, metrics::Metrics};
 
 /// What a worker answers to one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
-    /// 4,208 logits.
-    pub policy: Vec<f32>,
-    /// Expected result for the mover, in [-1, 1].
-    pub value: f32,
+    /// What the model answered.
+    pub answer: RowAnswer,
     /// From admission to hand-over.
     pub queue: Duration,
     /// The run's time.
@@ -33,7 +32,7 @@ pub struct Reply {
 /// A request in the queue.
 pub struct Entry {
     /// One encoded situation.
-    pub input: OtterBatch,
+    pub input: Batch,
     /// When it is too late.
     pub deadline: Instant,
     /// When it was admitted.
@@ -96,7 +95,7 @@ impl Batcher {
     ///
     /// [`ServiceError::Overloaded`], [`ServiceError::DeadlineExceeded`], [`ServiceError::WorkerLost`], or what the
     /// worker says.
-    pub async fn submit(&self, input: OtterBatch, deadline: Instant) -> Result<Reply, ServiceError> {
+    pub async fn submit(&self, input: Batch, deadline: Instant) -> Result<Reply, ServiceError> {
         let permit = Arc::clone(&self.permits).try_acquire_owned().map_err(|_| self.overloaded())?;
         self.metrics.admitted.inc();
         let permit = Permit { _permit: permit, metrics: self.metrics.clone() };

@@ -47,13 +47,13 @@ fn check(config: &Config) -> Result<()> {
     let (file, bytes) = models::read(config.model.as_deref())?;
     let options = SessionOptions { device: config.device, threads: config.threads };
     let mut session = Session::from_bytes(&runtime, &file, &bytes, options)?;
-    let mut batch = zeitnot_encoding::OtterBatch::with_capacity(1);
-    batch.push(&zeitnot_encoding::Situation::default());
-    let answer = session.run(&batch)?;
+    let start = zeitnot_encoding::Situation::default();
+    let answer = session.run(&zeitnot_encoding::Batch::of(session.encoding(), [&start]))?;
+    let answer = answer.row(0).ok_or_else(|| anyhow::anyhow!("{file}: answers with numbers that are not finite"))?;
     let metadata = session.metadata();
     println!("{file}: {} version {}, {}", metadata.name, metadata.version, metadata.encoding);
     println!("runs on {}, {} bytes", session.provider().name(), bytes.len());
     println!("trained on: {}", metadata.trained_on);
-    println!("value of the standard start: {:?}", answer.value);
+    println!("expected score of the standard start: {:.3}", answer.outlook.expected_score);
     Ok(())
 }

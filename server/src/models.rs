@@ -4,6 +4,7 @@ use std::{path::Path, sync::Arc};
 
 use anyhow::{Context, Result};
 use tokio::sync::mpsc;
+use zeitnot_encoding::{Encoding, encodings};
 use zeitnot_inference::{Metadata, Provider, Runtime, SessionOptions};
 
 use crate::{
@@ -15,13 +16,15 @@ use crate::{
 };
 
 /// The embedded default model.
-const EMBEDDED: &[u8] = include_bytes!("../../models/zeitnot-compact.onnx");
+const EMBEDDED: &[u8] = include_bytes!("../../models/zeitnot.onnx");
 const EMBEDDED_NAME: &str = "the embedded model";
 
 /// A model with its queue.
 pub struct Model {
     /// What the file says of itself.
     pub metadata: Metadata,
+    /// How its situations are encoded.
+    pub encoding: &'static dyn Encoding,
     /// Where it really runs.
     pub provider: Provider,
     /// Where its requests go.
@@ -51,7 +54,8 @@ impl Models {
         let Metadata { name, version, encoding, .. } = &metadata;
         metrics.models.with_label_values(&[name, version, encoding, provider.name()]).set(1);
         tracing::info!(name, version, encoding, provider = provider.name(), workers = plan.workers, "model is warm");
-        Ok(Models { models: vec![Arc::new(Model { metadata, provider, batcher })] })
+        let encoding = encodings::find(encoding).with_context(|| format!("{}: encoding {encoding}", plan.file))?;
+        Ok(Models { models: vec![Arc::new(Model { metadata, encoding, provider, batcher })] })
     }
 
     /// A model by its name; the default one when the name is empty.

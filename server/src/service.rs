@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc, time::Instant};
 use arc_swap::ArcSwap;
 use tonic::{Code, Request, Response, Status};
 use tracing::Instrument;
-use zeitnot_encoding::OtterBatch;
+use zeitnot_encoding::Batch;
 use zeitnot_proto::v1::{
     GetModelRequest, GetModelResponse, ListModelsRequest, ListModelsResponse, PredictRequest, PredictResponse,
     model_service_server::ModelService, prediction_service_server::PredictionService,
@@ -35,8 +35,7 @@ impl Service {
         if let Some(over) = query.game.over() {
             return Ok(wire::over(&query, over, &model));
         }
-        let mut input = OtterBatch::with_capacity(1);
-        input.push(&query.situation);
+        let input = Batch::of(model.encoding, [&query.situation]);
         let reply = model.batcher.submit(input, deadline).await?;
         span.record("queue_ms", reply.queue.as_secs_f64() * 1e3);
         span.record("inference_ms", reply.inference.as_secs_f64() * 1e3);

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use prost_types::Duration as WireDuration;
 use zeitnot_encoding::{
-    Conditions, Game, GameOver, LegalMoves, RankedMove, Situation, TimeControl, otter::ASSUMED_RATING,
+    Conditions, Encoding, Game, GameOver, LegalMoves, RankedMove, RatingSystem, Situation, ThinkTime, TimeControl,
 };
+use zeitnot_inference::RowAnswer;
 use zeitnot_proto::v1;
 
 use crate::{
@@ -32,10 +33,6 @@ pub struct Query {
     pub top_k: usize,
     /// Name of the model, empty for the default one.
     pub model: String,
-    /// The opponent's clock was given, though the encoding has no place for it.
-    opponent_clock: bool,
-    /// A rating came with its scale, though the encoding has no place for it.
-    rating_system: bool,
 }
 
 /// Reads a request and names everything that is wrong with it.
@@ -49,12 +46,8 @@ pub fn query(request: v1::PredictRequest, max_moves: usize) -> Result<Query, Ser
     let opponent = request.opponent.unwrap_or_default();
     let mover_rating = rating("mover.rating", mover.rating, &mut wrong);
     let opponent_rating = rating("opponent.rating", opponent.rating, &mut wrong);
-    let systems = [("mover.rating_system", mover.rating_system), ("opponent.rating_system", opponent.rating_system)];
-    for (field, system) in systems {
-        if v1::RatingSystem::try_from(system).is_err() {
-            wrong.push(Violation::new(field, format!("{system} is not a rating system")));
-        }
-    }
+    let mover_system = rating_system("mover.rating_system", mover.rating_system, &mut wrong);
+    let opponent_system = rating_system("opponent.rating_system", opponent.rating_system, &mut wrong);
     let time_control = time_control(request.time_control, &mut wrong);
     let clock = request.clock.unwrap_or_default();
     let mover_clock = seconds("clock.mover_remaining", clock.mover_remaining, &mut wrong);
@@ -62,7 +55,15 @@ pub fn query(request: v1::PredictRequest, max_moves: usize) -> Result<Query, Ser
     let game = game(request.position.unwrap_or_default(), max_moves, &mut wrong);
     match game {
         Some(game) if wrong.is_empty() => {
-            let conditions = Conditions { mover_rating, opponent_rating, time_control, mover_clock };
+            let conditions = Conditions {
+                mover_rating,
+                opponent_rating,
+                mover_system,
+                opponent_system,
+                time_control,
+                mover_clock,
+                opponent_clock,
+            };
             let legal = LegalMoves::of(game.position());
             Ok(Query {
                 situation: game.situation(conditions),
@@ -70,8 +71,6 @@ pub fn query(request: v1::PredictRequest, max_moves: usize) -> Result<Query, Ser
                 legal,
                 game,
                 model: request.model,
-                opponent_clock: opponent_clock.is_some(),
-                rating_system: systems.iter().any(|&(_, system)| system != 0),
             })
         }
         _ => Err(ServiceError::Invalid(wrong)),
@@ -99,6 +98,19 @@ fn rating(field: &str, rating: Option<u32>, wrong: &mut Vec<Violation>) -> Optio
         Ok(small) if rating <= HIGHEST_RATING => Some(small),
         _ => {
             wrong.push(Violation::new(field, format!("{rating} is not between 0 and {HIGHEST_RATING}")));
+            None
+        }
+    }
+}
+
+fn rating_system(field: &str, system: i32, wrong: &mut Vec<Violation>) -> Option<RatingSystem> {
+    match v1::RatingSystem::try_from(system) {
+        Ok(v1::RatingSystem::Unspecified) => None,
+        Ok(v1::RatingSystem::Lichess) => Some(RatingSystem::Lichess),
+        Ok(v1::RatingSystem::Chesscom) => Some(RatingSystem::ChessCom),
+        Ok(v1::RatingSystem::Fide) => Some(RatingSystem::Fide),
+        Err(_) => {
+            wrong.push(Violation::new(field, format!("{system} is not a rating system")));
             None
         }
     }
@@ -135,11 +147,14 @@ fn time_control(control: Option<v1::TimeControl>, wrong: &mut Vec<Violation>) ->
 
 /// The answer of a game that goes on.
 pub fn response(query: &Query, reply: &Reply, model: &Model) -> v1::PredictResponse {
-    let moves = query.legal.top(query.game.position(), &reply.policy, query.top_k);
+    let RowAnswer { policy, outlook, think_time } = &reply.answer;
+    let moves = query.legal.top(query.game.position(), policy, query.top_k);
+    let [win, draw, loss] = outlook.wdl.map_or([None; 3], |wdl| wdl.map(Some));
     v1::PredictResponse {
         moves: moves.into_iter().map(move_prediction).collect(),
-        outlook: Some(v1::Outlook { expected_score: (0.5 + 0.5 * reply.value).clamp(0.0, 1.0) }),
-        conditions: Some(conditions(query)),
+        outlook: Some(v1::Outlook { expected_score: outlook.expected_score, win, draw, loss }),
+        think_time: think_time.as_ref().map(quantiles),
+        conditions: Some(conditions(query, model.encoding)),
         game_over: v1::GameOver::Unspecified.into(),
         model: Some(identity(model)),
         timings: Some(v1::Timings {
@@ -160,7 +175,7 @@ pub fn over(query: &Query, over: GameOver, model: &Model) -> v1::PredictResponse
         GameOver::FivefoldRepetition => v1::GameOver::FivefoldRepetition,
     };
     v1::PredictResponse {
-        conditions: Some(conditions(query)),
+        conditions: Some(conditions(query, model.encoding)),
         game_over: over.into(),
         model: Some(identity(model)),
         ..v1::PredictResponse::default()
@@ -196,44 +211,48 @@ fn identity(model: &Model) -> v1::ModelIdentity {
     }
 }
 
-/// What the model was told, and what was unknown or had no place in `otter/1`.
-fn conditions(query: &Query) -> v1::Conditions {
-    let Conditions { mover_rating, opponent_rating, time_control, mover_clock } = query.situation.conditions;
-    let initial = time_control.map(|control| control.initial).filter(|&initial| initial > 0.0);
+fn quantiles(time: &ThinkTime) -> v1::ThinkTime {
+    let at = |share| Some(wire_seconds(time.quantile(share)));
+    v1::ThinkTime { median: at(0.5), p10: at(0.1), p90: at(0.9) }
+}
+
+/// What the model was told, and what was unknown or had no place in its encoding.
+fn conditions(query: &Query, encoding: &dyn Encoding) -> v1::Conditions {
+    let given = &query.situation.conditions;
+    let told = encoding.told(&query.situation);
+    let used = &told.conditions;
     let missing = [
-        ("mover.rating", mover_rating.is_none()),
-        ("opponent.rating", opponent_rating.is_none()),
-        ("time_control", time_control.is_none()),
-        ("clock.mover_remaining", mover_clock.is_none()),
+        ("mover.rating", given.mover_rating.is_none()),
+        ("opponent.rating", given.opponent_rating.is_none()),
+        ("mover.rating_system", given.mover_system.is_none()),
+        ("opponent.rating_system", given.opponent_system.is_none()),
+        ("time_control", given.time_control.is_none()),
+        ("clock.mover_remaining", given.mover_clock.is_none()),
+        ("clock.opponent_remaining", given.opponent_clock.is_none()),
     ];
-    let mut notes = Vec::new();
-    match (mover_rating, opponent_rating) {
-        (Some(_), Some(_)) => {}
-        (None, Some(_)) => notes.push("mover.rating: assumed to be the opponent's".to_owned()),
-        (Some(_), None) => notes.push("opponent.rating: assumed to be the mover's".to_owned()),
-        (None, None) => notes.push(format!("ratings: both assumed to be {ASSUMED_RATING}")),
-    }
-    if mover_clock.is_some() && initial.is_none() {
-        notes.push("clock.mover_remaining: not used without time_control.initial".to_owned());
-    }
-    if query.opponent_clock {
-        notes.push("clock.opponent_remaining: not used by this encoding".to_owned());
-    }
-    if query.rating_system {
-        notes.push("rating_system: not used by this encoding, which was trained on lichess ratings".to_owned());
-    }
-    let used = mover_clock.filter(|_| initial.is_some());
     v1::Conditions {
-        mover_rating: mover_rating.map(u32::from),
-        opponent_rating: opponent_rating.map(u32::from),
-        time_control: time_control.map(|control| v1::TimeControl {
+        mover_rating: used.mover_rating.map(u32::from),
+        opponent_rating: used.opponent_rating.map(u32::from),
+        mover_rating_system: wire_system(used.mover_system).into(),
+        opponent_rating_system: wire_system(used.opponent_system).into(),
+        time_control: used.time_control.map(|control| v1::TimeControl {
             initial: Some(wire_seconds(control.initial)),
             increment: Some(wire_seconds(control.increment)),
         }),
-        mover_remaining: used.map(wire_seconds),
-        history_moves: query.situation.history.tokens().iter().filter(|&&token| token != 0).count() as u32,
+        mover_remaining: used.mover_clock.map(wire_seconds),
+        opponent_remaining: used.opponent_clock.map(wire_seconds),
+        history_moves: told.history as u32,
         unknown: missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| (*name).to_owned()).collect(),
-        notes,
+        notes: told.notes,
+    }
+}
+
+fn wire_system(system: Option<RatingSystem>) -> v1::RatingSystem {
+    match system {
+        None => v1::RatingSystem::Unspecified,
+        Some(RatingSystem::Lichess) => v1::RatingSystem::Lichess,
+        Some(RatingSystem::ChessCom) => v1::RatingSystem::Chesscom,
+        Some(RatingSystem::Fide) => v1::RatingSystem::Fide,
     }
 }
 
@@ -248,6 +267,8 @@ fn duration(duration: Duration) -> WireDuration {
 
 #[cfg(test)]
 mod tests {
+    use zeitnot_encoding::{Otter, Zeitnot};
+
     use super::*;
 
     fn violations(request: v1::PredictRequest) -> Vec<(String, String)> {
@@ -287,10 +308,21 @@ mod tests {
     #[test]
     fn an_empty_request_is_the_standard_start_with_everything_unknown() {
         let query = query(v1::PredictRequest::default(), 100).unwrap();
-        let conditions = conditions(&query);
         assert_eq!(query.top_k, 20);
-        assert_eq!(conditions.unknown, ["mover.rating", "opponent.rating", "time_control", "clock.mover_remaining"]);
-        assert_eq!(conditions.notes, ["ratings: both assumed to be 1500"]);
+        let unknown = [
+            "mover.rating",
+            "opponent.rating",
+            "mover.rating_system",
+            "opponent.rating_system",
+            "time_control",
+            "clock.mover_remaining",
+            "clock.opponent_remaining",
+        ];
+        let ours = conditions(&query, &Zeitnot);
+        assert_eq!((&ours.unknown[..], &ours.notes[..]), (&unknown.map(str::to_owned)[..], &[][..]));
+        let otter = conditions(&query, &Otter);
+        assert_eq!(otter.unknown, unknown);
+        assert_eq!(otter.notes, ["ratings: both assumed to be 1500"]);
     }
 
     #[test]
@@ -302,14 +334,17 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_without_initial_time_is_named_as_unused() {
+    fn what_an_encoding_has_no_place_for_is_named_as_unused() {
         let request = v1::PredictRequest {
             time_control: Some(v1::TimeControl { initial: wire(0), increment: wire(2) }),
             clock: Some(v1::Clock { mover_remaining: wire(5), opponent_remaining: wire(6) }),
             ..v1::PredictRequest::default()
         };
-        let conditions = conditions(&query(request, 100).unwrap());
-        assert_eq!(conditions.mover_remaining, None);
-        assert_eq!(conditions.notes.len(), 3);
+        let query = query(request, 100).unwrap();
+        let otter = conditions(&query, &Otter);
+        assert_eq!((otter.mover_remaining, otter.opponent_remaining, otter.notes.len()), (None, None, 3));
+        let ours = conditions(&query, &Zeitnot);
+        assert_eq!((ours.mover_remaining, ours.opponent_remaining), (wire(5), wire(6)));
+        assert!(ours.notes.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use std::{sync::Arc, thread, time::Instant};
 
 use tokio::sync::{mpsc, oneshot};
-use zeitnot_encoding::{OtterBatch, Situation};
+use zeitnot_encoding::{Batch, Encoding, Situation};
 use zeitnot_inference::{Answer, InferenceError, Metadata, Provider, Runtime, Session, SessionOptions};
 
 use crate::{
@@ -14,26 +14,34 @@ use crate::{
 
 /// Something that computes a batch.
 pub trait Run {
+    /// How its situations are encoded.
+    fn encoding(&self) -> &'static dyn Encoding;
+
     /// Computes a batch.
     ///
     /// # Errors
     ///
     /// When the model cannot be run.
-    fn run(&mut self, batch: &OtterBatch) -> Result<Answer, InferenceError>;
+    fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError>;
 }
 
 impl Run for Session {
-    fn run(&mut self, batch: &OtterBatch) -> Result<Answer, InferenceError> {
+    fn encoding(&self) -> &'static dyn Encoding {
+        Session::encoding(self)
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError> {
         Session::run(self, batch)
     }
 }
 
 /// Takes batches until the queue ends.
 pub fn work(queue: &Queue, model: &mut impl Run, metrics: &Metrics) {
-    let mut input = OtterBatch::default();
+    let mut input = Batch::new(model.encoding(), 0);
     while let Some(batch) = queue.take() {
         input.clear();
-        batch.iter().for_each(|entry| input.append(&entry.input));
+        let (batch, strangers): (Vec<_>, Vec<_>) = batch.into_iter().partition(|entry| input.append(&entry.input));
+        strangers.into_iter().for_each(|entry| entry.answer(Err(ServiceError::Inference)));
         let started = Instant::now();
         let answer = model.run(&input);
         let inference = started.elapsed();
@@ -47,10 +55,8 @@ pub fn work(queue: &Queue, model: &mut impl Run, metrics: &Metrics) {
         for (row, entry) in batch.into_iter().enumerate() {
             let queue = started.saturating_duration_since(entry.admitted);
             let reply = match answer.as_ref().ok().and_then(|answer| answer.row(row)) {
-                Some((policy, value)) if value.is_finite() && policy.iter().all(|logit| logit.is_finite()) => {
-                    Ok(Reply { policy: policy.to_vec(), value, queue, inference, batch_size })
-                }
-                _ => Err(ServiceError::Inference),
+                Some(answer) => Ok(Reply { answer, queue, inference, batch_size }),
+                None => Err(ServiceError::Inference),
             };
             entry.answer(reply);
         }
@@ -135,9 +141,8 @@ impl Plan {
 /// Runs each size once, so that the first request finds memory and kernels ready.
 fn warm_up(session: &mut Session, sizes: &[usize]) -> Result<(), InferenceError> {
     for &size in sizes {
-        let mut batch = OtterBatch::with_capacity(size);
-        (0..size).for_each(|_| batch.push(&Situation::default()));
-        session.run(&batch)?;
+        let situations = vec![Situation::default(); size];
+        session.run(&Batch::of(session.encoding(), &situations))?;
     }
     Ok(())
 }

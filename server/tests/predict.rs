@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::StatusExt;
 use zeitnot_proto::v1::{
-    GameOver, GetModelRequest, ListModelsRequest, Mover, Position, PredictRequest, PredictResponse,
+    GameOver, GetModelRequest, ListModelsRequest, Mover, Position, PredictRequest, PredictResponse, RatingSystem,
 };
 
 #[tokio::test]
@@ -22,14 +22,20 @@ async fn a_position_gets_its_legal_moves_most_probable_first() {
     assert!((total - 1.0).abs() < 1e-5, "{total}");
     assert!(answer.moves.windows(2).all(|pair| pair[0].probability >= pair[1].probability));
     assert_eq!((answer.moves[0].uci.as_str(), answer.moves[0].san.as_str()), ("g1f3", "Nf3"), "what people play");
-    let score = answer.outlook.unwrap().expected_score;
-    assert!((0.0..=1.0).contains(&score));
+    let outlook = answer.outlook.unwrap();
+    let [win, draw, loss] = [outlook.win, outlook.draw, outlook.loss].map(Option::unwrap);
+    assert!((win + draw + loss - 1.0).abs() < 1e-5 && (outlook.expected_score - win - 0.5 * draw).abs() < 1e-5);
+    let time = answer.think_time.unwrap();
+    let seconds_of = |time: Option<prost_types::Duration>| Duration::try_from(time.unwrap()).unwrap();
+    let [p10, median, p90] = [time.p10, time.median, time.p90].map(seconds_of);
+    assert!(p10 <= median && median <= p90 && p90 < Duration::from_secs(60), "the second move of a game: {time:?}");
     let conditions = answer.conditions.unwrap();
     assert_eq!((conditions.mover_rating, conditions.opponent_rating), (Some(1500), Some(1520)));
-    assert_eq!(conditions.mover_remaining, seconds(590));
+    assert_eq!((conditions.mover_remaining, conditions.opponent_remaining), (seconds(590), seconds(580)));
+    assert_eq!(conditions.mover_rating_system(), RatingSystem::Lichess);
     assert_eq!(conditions.history_moves, 2);
-    assert!(conditions.unknown.is_empty());
-    assert_eq!(answer.model.unwrap().encoding, "otter/1");
+    assert!(conditions.unknown.is_empty() && conditions.notes.is_empty());
+    assert_eq!(answer.model.unwrap().encoding, "zeitnot/1");
     assert_eq!(answer.timings.unwrap().batch_size, 1);
 
     let few = PredictRequest { top_k: 3, ..request(&["e4", "c5"]) };
@@ -43,8 +49,10 @@ async fn conditions_change_the_prediction() {
     let moves = ["e4", "e5", "Nf3", "Nc6", "Bc4", "Nd4"];
     let known = request(&moves);
     let first = server.predictions().predict(known.clone()).await.unwrap().into_inner();
-    let changes: [fn(&mut PredictRequest); 3] = [
-        |request| request.mover = Some(Mover { rating: Some(2200), rating_system: 0 }),
+    let changes: [fn(&mut PredictRequest); 5] = [
+        |request| request.mover.as_mut().unwrap().rating = Some(2200),
+        |request| request.mover.as_mut().unwrap().rating_system = RatingSystem::Chesscom.into(),
+        |request| request.clock.as_mut().unwrap().opponent_remaining = seconds(8),
         |request| request.clock.as_mut().unwrap().mover_remaining = seconds(8),
         |request| request.position.as_mut().unwrap().moves.swap(0, 2),
     ];
@@ -56,7 +64,15 @@ async fn conditions_change_the_prediction() {
     }
     let unknown = PredictRequest { position: known.position.clone(), ..PredictRequest::default() };
     let answer = server.predictions().predict(unknown).await.unwrap().into_inner();
-    let expected = ["mover.rating", "opponent.rating", "time_control", "clock.mover_remaining"];
+    let expected = [
+        "mover.rating",
+        "opponent.rating",
+        "mover.rating_system",
+        "opponent.rating_system",
+        "time_control",
+        "clock.mover_remaining",
+        "clock.opponent_remaining",
+    ];
     assert_eq!(answer.conditions.unwrap().unknown, expected);
     assert!(!answer.moves.is_empty());
 }

@@ -209,6 +209,6 @@ fn wrong_options_are_named_before_anything_starts() {
 #[test]
 fn check_says_what_the_model_is() {
     let text = printed(&run(&["check", "--device=cpu"], &[]));
-    assert!(text.contains("the embedded model: zeitnot-compact version "), "{text}");
+    assert!(text.contains("the embedded model: zeitnot version "), "{text}");
     assert!(text.contains("runs on cpu"), "{text}");
 }

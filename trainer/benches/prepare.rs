@@ -6,8 +6,9 @@
 use std::{io::Read, path::Path, time::Instant};
 
 use serde_json::json;
+use zeitnot_encoding::Zeitnot;
 use zeitnot_trainer::{
-    feed::{Hide, Plan},
+    feed::{Feed, Feeding, Hide, Plan, Selection},
     filter::Filter,
     pgn,
     prepare::{self, Options},
@@ -66,8 +67,11 @@ fn decode(path: &Path) {
 fn feed(shards: &Path) -> f64 {
     let games = shard::list(shards).unwrap().iter().take(2).flat_map(|path| shard::read(path).unwrap()).collect();
     let (batch, steps) = (256, 200);
-    let plan = Plan::new(games, 1, batch, Hide::default()).unwrap();
-    let seconds = time(|| assert_eq!(plan.start(0, steps, 1).count() as u64, steps));
+    let plan = Plan::new(games, &Selection::default(), 1, batch, steps).unwrap();
+    let hide = Hide { history: 0.1, time: 0.1, ratings: 0.1, systems: 0.1, all: 0.02 };
+    let feeding = Feeding { encoding: &Zeitnot, hide, leak_clock: false };
+    let seconds =
+        time(|| assert_eq!(Feed::start(plan, feeding, &[], 0, 1).unwrap().map(Result::unwrap).count() as u64, steps));
     (batch as u64 * steps) as f64 / seconds
 }
 

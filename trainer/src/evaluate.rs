@@ -37,6 +37,9 @@ pub struct Options {
     /// History lengths to judge, the newest moves kept; the last one is the overall figure
     #[arg(long, value_delimiter = ',', default_value = "0,5,10,20")]
     pub history_lengths: Vec<usize>,
+    /// Show the models the clock after the move instead of before it, which tells how long the player thought
+    #[arg(long)]
+    pub leak_clock: bool,
     /// Write the figures as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
@@ -52,6 +55,23 @@ pub struct Options {
     /// Where to run the models: auto, cpu or cuda
     #[arg(long, default_value = "cpu")]
     pub device: Device,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            models: Vec::new(),
+            games: Vec::new(),
+            limit: None,
+            leak_clock: false,
+            history_lengths: vec![0, 5, 10, 20],
+            json: None,
+            picture: None,
+            samples: 1000,
+            threads: 0,
+            device: Device::Cpu,
+        }
+    }
 }
 
 /// A held-out game, and how many of its plies to judge.
@@ -90,7 +110,11 @@ pub fn run(options: &Options) -> Result<report::Evaluation> {
 }
 
 /// The games of a file until they hold `limit` decisions.
-fn held_out(path: &Path, limit: Option<usize>) -> Result<Vec<HeldOut>> {
+///
+/// # Errors
+///
+/// When the file cannot be read.
+pub fn held_out(path: &Path, limit: Option<usize>) -> Result<Vec<HeldOut>> {
     let shown = || path.display().to_string();
     let text = pgn::open(path, |_| ()).with_context(shown)?;
     let mut left = limit.unwrap_or(usize::MAX);

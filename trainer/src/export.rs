@@ -7,6 +7,7 @@ use clap::Args;
 
 use crate::{
     model_file::{self, About},
+    quantize,
     train::checkpoint::Checkpoint,
 };
 
@@ -19,6 +20,9 @@ pub struct Options {
     /// What the file says of itself
     #[command(flatten)]
     pub about: About,
+    /// Quantisation
+    #[command(flatten)]
+    pub int8: quantize::Options,
     /// The ONNX file to write
     #[arg(long)]
     pub out: PathBuf,
@@ -32,6 +36,6 @@ pub struct Options {
 pub fn export(options: &Options) -> Result<()> {
     let checkpoint = Checkpoint::find(&options.checkpoint)?;
     let state = checkpoint.state()?;
-    let metadata = options.about.metadata(&state.config.name)?;
-    model_file::write(&state.config.network, &checkpoint.weights()?, &metadata, &options.out)
+    let metadata = options.about.metadata(state.config.network.encoding(), &state.config.name)?;
+    model_file::write(&state.config.network, &checkpoint.weights()?, &metadata, &options.int8, &options.out)
 }

@@ -1,185 +1,167 @@
 //! The input pipeline: shuffled decisions of all games as batches, made by threads of its own.
 //!
-//! The order is a function of the seed alone, so a run continued at a step sees the batches it would have seen.
+//! # Layout
+//!
+//! - [`plan`]: which decisions, in which order.
+//! - [`hide`]: conditions the network is not shown, so that it learns what to do without.
+//! - [`teacher`]: networks whose probabilities are learnt too.
+
+pub mod hide;
+pub mod plan;
+pub mod teacher;
 
 use std::{sync::Arc, thread};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use crossbeam_channel::{Receiver, bounded};
-use rand::{Rng, SeedableRng, seq::SliceRandom};
-use rand_chacha::ChaCha8Rng;
-use serde::{Deserialize, Serialize};
 use shakmaty::Position;
-use zeitnot_encoding::{OtterBatch, Situation, Targets, targets, vocabulary};
+use zeitnot_encoding::{Encoding, Targets, targets, think_time, vocabulary};
 
+pub use self::{
+    hide::Hide,
+    plan::{Plan, Selection},
+    teacher::{TeacherFile, Teachers},
+};
 use crate::record::{Decision, GameRecord};
 
 /// Batches each thread keeps ready.
 const READY: usize = 4;
 
+/// Target of a decision whose think time is unknown; the loss leaves it out.
+pub const UNKNOWN: i64 = -100;
+
 /// One training batch of B decisions.
-#[derive(Debug, Default, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Batch {
     /// Inputs.
-    pub inputs: OtterBatch,
+    pub inputs: zeitnot_encoding::Batch,
     /// i64 `[B]`: vocabulary index of the move played.
     pub policy: Vec<i64>,
     /// bool `[B, 4208]`: legal moves.
     pub legal: Vec<bool>,
     /// f32 `[B]`: 1 the mover won, 0 draw, -1 lost.
     pub value: Vec<f32>,
+    /// i64 `[B]`: bin of the think time, or [`UNKNOWN`].
+    pub think_time: Vec<i64>,
     /// f32 `[B, 141]`.
     pub auxiliary: Vec<f32>,
+    /// f32 `[B, 4208]`: a teacher's probabilities; empty without one.
+    pub teacher: Vec<f32>,
 }
 
-/// All decisions of the games, and the order to learn them in.
-pub struct Plan {
-    games: Arc<Vec<GameRecord>>,
-    decisions: Vec<(u32, u16)>,
-    seed: u64,
-    batch_size: usize,
-    hide: Hide,
+/// How decisions become batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Feeding {
+    /// How situations are encoded.
+    pub encoding: &'static dyn Encoding,
+    /// Shares of decisions with hidden conditions.
+    pub hide: Hide,
+    /// Shows the clock after the move instead of before it: what the study of the clock leak measures.
+    pub leak_clock: bool,
 }
 
-/// Shares of decisions whose history or clock the network is not shown, so that it learns what to do without.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Hide {
-    /// Share without recent moves.
-    pub history: f64,
-    /// Share without time control and clock.
-    pub time: f64,
-}
-
-impl Hide {
-    /// Hides by a random number that depends on the seed and the decision's place alone.
-    fn apply(self, situation: &mut Situation, seed: u64, place: u64) {
-        let mut random = ChaCha8Rng::seed_from_u64(seed ^ place.wrapping_mul(0xd134_2543_de82_ef95));
-        if random.random_bool(self.history) {
-            situation.history.truncate(0);
+impl Batch {
+    fn new(encoding: &'static dyn Encoding, rows: usize) -> Self {
+        Batch {
+            inputs: zeitnot_encoding::Batch::new(encoding, rows),
+            policy: Vec::with_capacity(rows),
+            legal: Vec::with_capacity(rows * vocabulary::SIZE),
+            value: Vec::with_capacity(rows),
+            think_time: Vec::with_capacity(rows),
+            auxiliary: Vec::with_capacity(rows * targets::AUXILIARY),
+            teacher: Vec::new(),
         }
-        if random.random_bool(self.time) {
-            situation.conditions.time_control = None;
-            situation.conditions.mover_clock = None;
+    }
+
+    /// Appends one decision with its targets.
+    fn push(&mut self, game: &GameRecord, decision: &Decision) -> Option<()> {
+        let position = &decision.situation.position;
+        let targets = Targets::of(position, decision.played)?;
+        self.inputs.push(&decision.situation);
+        self.policy.push(i64::from(targets.policy));
+        let start = self.legal.len();
+        self.legal.resize(start + vocabulary::SIZE, false);
+        for &index in &targets.legal {
+            if let Some(cell) = self.legal.get_mut(start + usize::from(index)) {
+                *cell = true;
+            }
         }
+        self.value.push(targets::value(game.winner, position.turn()));
+        self.think_time.push(game.think_time(decision.ply).map_or(UNKNOWN, |time| think_time::bin(time) as i64));
+        self.auxiliary.extend(targets.auxiliary_row());
+        Some(())
     }
 }
 
-impl Plan {
-    /// Every decision of every game is in the plan, once an epoch.
-    ///
-    /// # Errors
-    ///
-    /// When there are fewer decisions than one batch needs.
-    pub fn new(games: Vec<GameRecord>, seed: u64, batch_size: usize, hide: Hide) -> Result<Self> {
-        let mut decisions = Vec::new();
-        for (number, game) in (0u32..).zip(&games) {
-            let plies = u16::try_from(game.moves.len()).unwrap_or(u16::MAX);
-            decisions.extend((0..plies).map(|ply| (number, ply)));
+impl Feeding {
+    fn batch(&self, plan: &Plan, teachers: &mut Teachers, step: u64) -> Result<Batch> {
+        let mut batch = Batch::new(self.encoding, plan.batch_size());
+        let mut situations = Vec::new();
+        for (place, (number, ply)) in (0..).zip(plan.step(step)) {
+            let game = plan.game(number).context("the plan names a game that is not there")?;
+            let replay = || format!("game {} of the shards cannot be replayed to ply {ply}", game.id);
+            let mut decision = game.decision(usize::from(ply)).with_context(replay)?;
+            if !teachers.is_empty() {
+                situations.push(decision.situation.clone());
+            }
+            if self.leak_clock {
+                game.leak_clock(&mut decision);
+            }
+            self.hide.apply(&mut decision.situation, plan.seed(), step * plan.batch_size() as u64 + place);
+            batch.push(game, &decision).with_context(replay)?;
         }
-        if decisions.len() < batch_size {
-            bail!("the shards hold {} decisions, fewer than one batch of {batch_size}", decisions.len());
-        }
-        Ok(Plan { games: Arc::new(games), decisions, seed, batch_size, hide })
-    }
-
-    /// Number of decisions of one epoch.
-    pub fn decisions(&self) -> usize {
-        self.decisions.len()
-    }
-
-    /// Batches from `first_step` up to `steps`, made by `threads` threads. They stop when the feed is dropped.
-    pub fn start(self, first_step: u64, steps: u64, threads: usize) -> Feed {
-        let plan = Arc::new(self);
-        let threads = threads.max(1) as u64;
-        let receivers = (0..threads)
-            .map(|thread| {
-                let (sender, receiver) = bounded(READY);
-                let plan = Arc::clone(&plan);
-                thread::spawn(move || {
-                    let mut epochs = Epochs::new(&plan);
-                    for step in (first_step..steps).filter(|step| step % threads == thread) {
-                        // The feed ends early at a game that cannot be replayed, or when nobody wants it any more.
-                        let Some(batch) = plan.batch(&mut epochs, step) else { return };
-                        if sender.send(batch).is_err() {
-                            return;
-                        }
-                    }
-                });
-                receiver
-            })
-            .collect();
-        Feed { receivers, step: first_step }
-    }
-
-    fn batch(&self, epochs: &mut Epochs<'_>, step: u64) -> Option<Batch> {
-        let mut batch = Batch { inputs: OtterBatch::with_capacity(self.batch_size), ..Batch::default() };
-        let first = step * self.batch_size as u64;
-        for place in first..first + self.batch_size as u64 {
-            let (game, ply) = epochs.at(place);
-            let mut decision = self.games.get(game as usize)?.decision(usize::from(ply))?;
-            self.hide.apply(&mut decision.situation, self.seed, place);
-            push(&mut batch, self.games.get(game as usize)?, &decision)?;
-        }
-        Some(batch)
-    }
-}
-
-/// Appends one decision with its targets.
-fn push(batch: &mut Batch, game: &GameRecord, decision: &Decision) -> Option<()> {
-    let position = &decision.situation.position;
-    let targets = Targets::of(position, decision.played)?;
-    batch.inputs.push(&decision.situation);
-    batch.policy.push(i64::from(targets.policy));
-    let start = batch.legal.len();
-    batch.legal.resize(start + vocabulary::SIZE, false);
-    for &index in &targets.legal {
-        if let Some(cell) = batch.legal.get_mut(start + usize::from(index)) {
-            *cell = true;
-        }
-    }
-    batch.value.push(targets::value(game.winner, position.turn()));
-    batch.auxiliary.extend(targets.auxiliary_row());
-    Some(())
-}
-
-/// The permutation of the epoch being read.
-struct Epochs<'a> {
-    plan: &'a Plan,
-    epoch: Option<u64>,
-    order: Vec<u32>,
-}
-
-impl<'a> Epochs<'a> {
-    fn new(plan: &'a Plan) -> Self {
-        Epochs { plan, epoch: None, order: (0..plan.decisions.len() as u32).collect() }
-    }
-
-    /// The decision at a place in the endless sequence of epochs.
-    fn at(&mut self, place: u64) -> (u32, u16) {
-        let size = self.plan.decisions.len() as u64;
-        let epoch = place / size;
-        if self.epoch != Some(epoch) {
-            self.epoch = Some(epoch);
-            self.order.sort_unstable();
-            let seed = self.plan.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(epoch);
-            self.order.shuffle(&mut ChaCha8Rng::seed_from_u64(seed));
-        }
-        let decision = self.order.get((place % size) as usize).and_then(|&i| self.plan.decisions.get(i as usize));
-        decision.copied().unwrap_or_default()
+        batch.teacher = teachers.probabilities(&situations)?;
+        Ok(batch)
     }
 }
 
 /// Batches in order.
 pub struct Feed {
-    receivers: Vec<Receiver<Batch>>,
+    receivers: Vec<Receiver<Result<Batch>>>,
     step: u64,
 }
 
-impl Iterator for Feed {
-    type Item = Batch;
+impl Feed {
+    /// Batches from `first_step` up to the plan's last, made by `threads` threads, each with teachers of its own. They
+    /// stop when the feed is dropped, or after an error.
+    ///
+    /// # Errors
+    ///
+    /// When a teacher cannot be opened.
+    pub fn start(
+        plan: Plan,
+        feeding: Feeding,
+        teachers: &[TeacherFile],
+        first_step: u64,
+        threads: usize,
+    ) -> Result<Self> {
+        let plan = Arc::new(plan);
+        let threads = threads.max(1) as u64;
+        let mut receivers = Vec::new();
+        for thread in 0..threads {
+            let (sender, receiver) = bounded(READY);
+            let plan = Arc::clone(&plan);
+            let mut teachers = Teachers::open(teachers)?;
+            thread::spawn(move || {
+                for step in (first_step..plan.steps()).filter(|step| step % threads == thread) {
+                    let batch = feeding.batch(&plan, &mut teachers, step);
+                    let failed = batch.is_err();
+                    // Nobody wants the batch when the feed was dropped.
+                    if sender.send(batch).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+            receivers.push(receiver);
+        }
+        Ok(Feed { receivers, step: first_step })
+    }
+}
 
-    fn next(&mut self) -> Option<Batch> {
+impl Iterator for Feed {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Result<Batch>> {
         let turn = (self.step % self.receivers.len() as u64) as usize;
         self.step += 1;
         self.receivers.get(turn)?.recv().ok()

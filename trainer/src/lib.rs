@@ -6,10 +6,12 @@
 //! - [`prepare`]: PGN files to shards.
 //! - [`feed`]: shards to shuffled training batches.
 //! - [`train`]: batches to checkpoints, with tch.
-//! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks.
-//! - [`evaluate`]: models against held-out games.
+//! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks,
+//!   [`quantize`] makes them faster.
+//! - [`evaluate`]: models against held-out games; [`calibrate`]: whether probabilities and think times are what happens.
 //! - [`picture`]: drawings as SVG.
 
+pub mod calibrate;
 pub mod clk;
 pub mod evaluate;
 #[cfg(feature = "tch")]
@@ -23,6 +25,7 @@ pub mod parity;
 pub mod pgn;
 pub mod picture;
 pub mod prepare;
+pub mod quantize;
 pub mod record;
 pub mod shard;
 #[cfg(feature = "tch")]

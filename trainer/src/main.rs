@@ -27,6 +27,8 @@ enum Command {
     Import(zeitnot_trainer::import::Import),
     /// Models against held-out games
     Evaluate(zeitnot_trainer::evaluate::Options),
+    /// Whether a model's probabilities and think times are what happens
+    Calibrate(zeitnot_trainer::calibrate::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,7 +36,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("zeitnot-train: {error:#}");
-            ExitCode::FAILURE
+            // Scripts tell a model that is refused for its accuracy from all that can go wrong.
+            match error.is::<zeitnot_trainer::quantize::Refused>() {
+                true => ExitCode::from(3),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -45,14 +51,17 @@ fn run() -> Result<()> {
         Command::Prepare(options) => zeitnot_trainer::prepare::run(&options).map(drop),
         #[cfg(feature = "tch")]
         Command::Train(options) => {
+            use zeitnot_trainer::train::End;
             let ended = zeitnot_trainer::train::run(&options, &interrupted()?)?;
-            // Scripts must not take a stopped run for a finished one.
-            if ended.finished { Ok(()) } else { Err(anyhow::anyhow!("the run is not finished")) }
+            // Scripts must not take a run that was stopped for one that ended as it was asked to.
+            anyhow::ensure!(ended.why != End::Interrupted, "the run is not finished");
+            Ok(())
         }
         #[cfg(feature = "tch")]
         Command::Export(options) => zeitnot_trainer::export::export(&options),
         Command::Import(import) => zeitnot_trainer::import::run(&import),
         Command::Evaluate(options) => zeitnot_trainer::evaluate::run(&options).map(drop),
+        Command::Calibrate(options) => zeitnot_trainer::calibrate::run(&options).map(drop),
     }
 }
 

@@ -14,16 +14,16 @@ pub struct Curve {
     pub points: Vec<(f64, f64)>,
 }
 
-/// Draws panels side by side, each with its curves over the same quantity.
+/// Draws panels side by side: title, name of the horizontal quantity, curves.
 ///
 /// # Errors
 ///
 /// When the file cannot be written.
-pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()> {
+pub fn curves(path: &Path, panels: &[(&str, &str, Vec<Curve>)]) -> Result<()> {
     let width = 480 * panels.len().max(1) as u32;
     let root = SVGBackend::new(path, (width, 320)).into_drawing_area();
     root.fill(&WHITE).map_err(drawing)?;
-    for (area, (title, curves)) in root.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
+    for (area, (title, x, curves)) in root.split_evenly((1, panels.len().max(1))).iter().zip(panels) {
         let points = || curves.iter().flat_map(|curve| &curve.points);
         let (left, right) = range(points().map(|point| point.0));
         let (low, high) = range(points().map(|point| point.1));
@@ -36,7 +36,7 @@ pub fn curves(path: &Path, x: &str, panels: &[(&str, Vec<Curve>)]) -> Result<()>
             .map_err(drawing)?;
         chart
             .configure_mesh()
-            .x_desc(x)
+            .x_desc(*x)
             .x_labels(5)
             .x_label_formatter(&thousands)
             .light_line_style(WHITE)

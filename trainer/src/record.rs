@@ -1,7 +1,7 @@
 //! One human game as the trainer keeps it.
 
 use shakmaty::{Chess, Color, Move, Position, Role, Square, packed::PackedUciMove, uci::UciMove};
-use zeitnot_encoding::{Conditions, Situation, TimeControl, clock};
+use zeitnot_encoding::{Conditions, RatingSystem, Situation, TimeControl, clock};
 
 /// A game from the standard start whose moves were checked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,15 +86,42 @@ impl GameRecord {
     fn conditions(&self, ply: usize) -> Conditions {
         let (mover, opponent) =
             if ply.is_multiple_of(2) { (&self.white, &self.black) } else { (&self.black, &self.white) };
-        // A game without clocks has an unknown clock even on the first move.
-        let mover_clock =
-            if self.clocks.is_empty() { None } else { clock::before(&self.clocks, self.time_control, ply) };
+        let system = self.rating_system();
+        // A game without clocks has unknown clocks even on the first moves.
+        let timed = !self.clocks.is_empty();
         Conditions {
             mover_rating: mover.rating,
             opponent_rating: opponent.rating,
+            mover_system: system,
+            opponent_system: system,
             time_control: self.time_control,
-            mover_clock,
+            mover_clock: clock::before(&self.clocks, self.time_control, ply).filter(|_| timed),
+            opponent_clock: clock::opponent_before(&self.clocks, self.time_control, ply).filter(|_| timed),
         }
+    }
+
+    /// The scale of both ratings, by where the game was played.
+    fn rating_system(&self) -> Option<RatingSystem> {
+        match self.site.as_str() {
+            "lichess.org" => Some(RatingSystem::Lichess),
+            "chess.com" => Some(RatingSystem::ChessCom),
+            "otb" => Some(RatingSystem::Fide),
+            _ => None,
+        }
+    }
+
+    /// Shows the clock after the move in place of that before it, as far as there is one: what the study of the clock
+    /// leak measures.
+    pub fn leak_clock(&self, decision: &mut Decision) {
+        let conditions = &mut decision.situation.conditions;
+        if conditions.mover_clock.is_some() {
+            conditions.mover_clock = self.clocks.get(decision.ply).copied().flatten();
+        }
+    }
+
+    /// How long the move at a ply took, in seconds, when the clocks tell.
+    pub fn think_time(&self, ply: usize) -> Option<f32> {
+        clock::think_time(&self.clocks, self.time_control, ply)
     }
 }
 

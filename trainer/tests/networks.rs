@@ -7,9 +7,9 @@ use std::path::Path;
 use serde::Deserialize;
 use shakmaty::{Chess, Move, Position, uci::UciMove};
 use tch::Device;
-use zeitnot_encoding::{Conditions, OtterBatch, Situation};
+use zeitnot_encoding::{Batch, Conditions, Encoding, Otter, Situation, Zeitnot};
 use zeitnot_inference::{Answer, Metadata, Runtime, Session, SessionOptions};
-use zeitnot_network::{OtterConfig, Weights, onnx, specs};
+use zeitnot_network::{NetworkConfig, OtterConfig, Weights, onnx, specs};
 use zeitnot_trainer::{
     import::{self, Import},
     model_file::{About, samples},
@@ -46,7 +46,7 @@ struct Outputs {
 }
 
 impl Case {
-    fn push(&self, batch: &mut OtterBatch) {
+    fn push(&self, batch: &mut Batch) {
         let mut situation = Situation::default();
         self.moves.iter().for_each(|uci| situation.play(as_written(&situation.position, uci)));
         situation.conditions = Conditions {
@@ -54,13 +54,15 @@ impl Case {
             opponent_rating: Some(self.opponent_elo),
             time_control: self.time_control.parse().ok(),
             mover_clock: self.clock_seconds,
+            ..Conditions::default()
         };
         batch.push(&situation);
     }
 
     /// Largest difference from a row of an answer.
     fn gap(&self, answer: &Answer, row: usize) -> f32 {
-        let (policy, value) = answer.row(row).unwrap();
+        let policy = answer.row(row).unwrap().policy;
+        let value = answer.value[row];
         let expected = &self.formula_network;
         let policy = self.legal.iter().zip(&expected.policy_at_legal).map(|(&i, e)| policy[i] - e);
         let auxiliary = answer.auxiliary[row * 141..].iter().zip(&expected.aux_first_13).map(|(a, e)| a - e);
@@ -76,26 +78,30 @@ fn as_written(position: &Chess, text: &str) -> Move {
     uci.to_move(position).unwrap_or(Move::Normal { role, from, capture: None, to, promotion })
 }
 
+fn reference() -> NetworkConfig {
+    NetworkConfig::Otter(OtterConfig::reference())
+}
+
 fn reference_onnx(weights: &Weights) -> Vec<u8> {
-    onnx::export(&OtterConfig::reference(), weights, &Metadata::new("formula", "1", "", "").entries()).unwrap()
+    onnx::export(&reference(), weights, &Metadata::new(&Otter, "formula", "1", "", "").entries()).unwrap()
 }
 
 #[test]
 fn tch_and_onnx_match_the_reference_at_every_batch_size() {
     let golden: Golden = serde_json::from_str(include_str!("../../encoding/tests/data/otter-golden.json")).unwrap();
-    let specs = specs::of(&OtterConfig::reference());
+    let specs = specs::of(&reference());
     let ours = specs.iter().map(|spec| (spec.name.clone(), spec.shape.clone())).collect::<Vec<_>>();
     assert_eq!(ours, golden.tensors, "tensor names and shapes are those of the published file");
     assert_eq!(golden.cases.len(), 76);
 
     let weights = Weights::by_formula(&specs);
-    let network = Network::with_weights(&OtterConfig::reference(), Device::Cpu, &weights).unwrap();
+    let network = Network::with_weights(&reference(), Device::Cpu, &weights).unwrap();
     let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 2 };
     let runtime = Runtime::load(None).unwrap();
     let mut session = Session::from_bytes(&runtime, "formula", &reference_onnx(&weights), options).unwrap();
     for size in [1, 3, 16] {
         for cases in golden.cases.chunks(size) {
-            let mut batch = OtterBatch::with_capacity(size);
+            let mut batch = Batch::new(&Otter, size);
             cases.iter().for_each(|case| case.push(&mut batch));
             batch.pad(size);
             let (tch, onnx) = (answer(&network, &batch).unwrap(), session.run(&batch).unwrap());
@@ -108,30 +114,29 @@ fn tch_and_onnx_match_the_reference_at_every_batch_size() {
     }
 }
 
-fn recipe(name: &str, without: &[Condition]) -> OtterConfig {
+fn recipe(name: &str, without: &[Condition]) -> NetworkConfig {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name);
-    TrainConfig::read(&path).unwrap().without(without).network
+    TrainConfig::read(&path).unwrap().without(without).unwrap().network
 }
 
 #[test]
 fn every_recipe_exports_to_what_it_trains() {
-    assert_eq!(recipe("reference.toml", &[]), OtterConfig::reference());
-    for (name, without) in [
-        ("compact", &[][..]),
-        ("history alone", &[Condition::Time]),
-        ("time alone", &[Condition::History]),
-        ("base", &[Condition::History, Condition::Time]),
-    ] {
-        let config = recipe("compact.toml", without);
-        let weights = Weights::by_formula(&specs::of(&config));
-        let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
-        let bytes = onnx::export(&config, &weights, &Metadata::new(name, "1", "", "").entries()).unwrap();
-        for size in [1, 3, 16] {
-            let mut batch = samples(size);
-            for padded in [size, size + 2] {
-                batch.pad(padded);
-                let gap = difference(&network, &bytes, &batch).unwrap();
-                assert!(gap < 1e-4, "{name} at {size} of {padded}: {gap}");
+    assert_eq!(recipe("reference.toml", &[]), reference());
+    let both = [Condition::History, Condition::Time];
+    for file in ["zeitnot.toml", "compact.toml"] {
+        for without in [&[][..], &[Condition::Time], &[Condition::History], &both] {
+            let config = recipe(file, without);
+            let weights = Weights::by_formula(&specs::of(&config));
+            let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+            let metadata = Metadata::new(config.encoding(), file, "1", "", "");
+            let bytes = onnx::export(&config, &weights, &metadata.entries()).unwrap();
+            for size in [1, 3, 16] {
+                let mut batch = samples(config.encoding(), size);
+                for padded in [size, size + 2] {
+                    batch.pad(padded);
+                    let gap = difference(&network, &bytes, &batch).unwrap();
+                    assert!(gap < 1e-4, "{file} without {without:?} at {size} of {padded}: {gap}");
+                }
             }
         }
     }
@@ -139,30 +144,53 @@ fn every_recipe_exports_to_what_it_trains() {
 
 #[test]
 fn the_reference_network_has_15_million_parameters() {
-    let count =
-        specs::of(&OtterConfig::reference()).iter().filter(|spec| spec.learnt).map(|spec| spec.size()).sum::<usize>();
+    let count = specs::of(&reference()).iter().filter(|spec| spec.learnt).map(|spec| spec.size()).sum::<usize>();
     assert!((15_250_000..15_350_000).contains(&count), "{count}");
 }
 
 #[test]
 fn switched_off_conditions_do_not_reach_the_outputs() {
-    let config = recipe("compact.toml", &[Condition::History, Condition::Time]);
-    let weights = Weights::by_formula(&specs::of(&config));
-    let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
-    let seen = samples(8);
-    let blind = OtterBatch {
-        history: vec![0; seen.history.len()],
-        history_mask: vec![false; seen.history_mask.len()],
-        time_control: vec![4; 8],
-        clock: vec![0.0; 16],
-        ..seen.clone()
-    };
-    assert_ne!(seen, blind);
-    assert_eq!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
+    for (file, encoding) in [("zeitnot.toml", &Zeitnot as &dyn Encoding), ("compact.toml", &Otter)] {
+        let mut situations = game();
+        let seen = Batch::of(encoding, &situations);
+        for situation in &mut situations {
+            situation.history.truncate(0);
+            let Conditions { mover_rating, opponent_rating, .. } = situation.conditions;
+            situation.conditions = Conditions { mover_rating, opponent_rating, ..Conditions::default() };
+        }
+        let blind = Batch::of(encoding, &situations);
+        assert_ne!(seen, blind);
+        let answers = |without: &[Condition]| {
+            let config = recipe(file, without);
+            let weights = Weights::by_formula(&specs::of(&config));
+            let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
+            [&seen, &blind].map(|batch| answer(&network, batch).unwrap())
+        };
+        let [with, without] = answers(&[Condition::History, Condition::Time]);
+        assert_eq!(with, without, "{file}");
+        let [with, without] = answers(&[]);
+        assert_ne!(with, without, "{file}");
+    }
+}
 
-    let full = recipe("compact.toml", &[]);
-    let network = Network::with_weights(&full, Device::Cpu, &Weights::by_formula(&specs::of(&full))).unwrap();
-    assert_ne!(answer(&network, &seen).unwrap(), answer(&network, &blind).unwrap());
+/// Situations of one game, with all that is known of them.
+fn game() -> Vec<Situation> {
+    let conditions = Conditions {
+        mover_rating: Some(1500),
+        opponent_rating: Some(1600),
+        time_control: "300+3".parse().ok(),
+        mover_clock: Some(200.0),
+        opponent_clock: Some(100.0),
+        ..Conditions::default()
+    };
+    let mut situation = Situation { conditions, ..Situation::default() };
+    let moves = ["e2e4", "e7e5", "g1f3", "b8c6"].map(|uci| uci.parse::<UciMove>().unwrap());
+    moves
+        .map(|uci| {
+            situation.play(uci.to_move(&situation.position).unwrap());
+            situation.clone()
+        })
+        .into()
 }
 
 #[test]
@@ -175,15 +203,15 @@ fn a_file_that_differs_from_the_network_is_noticed() {
     let mut tensor = weights.get(spec).unwrap().clone();
     tensor.values[0] += 0.5;
     changed.insert(&spec.name, tensor);
-    let bytes = onnx::export(&config, &changed, &Metadata::new("changed", "1", "", "").entries()).unwrap();
+    let bytes = onnx::export(&config, &changed, &Metadata::new(&Otter, "changed", "1", "", "").entries()).unwrap();
     let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
-    assert!(difference(&network, &bytes, &samples(16)).unwrap() > TOLERANCE);
+    assert!(difference(&network, &bytes, &samples(&Otter, 16)).unwrap() > TOLERANCE);
 }
 
 #[test]
 fn published_weights_become_a_model_and_a_checkpoint() {
     let folder = tempfile::tempdir().unwrap();
-    let config = OtterConfig::reference();
+    let config = reference();
     let weights = Weights::by_formula(&specs::of(&config));
     let file = folder.path().join("otter.safetensors");
     let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
@@ -216,7 +244,7 @@ fn models_that_cannot_be_served_are_refused_by_name() {
     let runtime = Runtime::load(None).unwrap();
     let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
     let refused = |bytes: &[u8]| Session::from_bytes(&runtime, "a.onnx", bytes, options).unwrap_err().to_string();
-    let stranger = Metadata { encoding: "otter/9".into(), ..Metadata::new("a", "1", "", "") };
+    let stranger = Metadata { encoding: "otter/9".into(), ..Metadata::new(&Otter, "a", "1", "", "") };
     let bytes = onnx::export(&config, &weights, &stranger.entries()).unwrap();
     assert!(refused(&bytes).contains("a.onnx: zeitnot.encoding is `otter/9`"));
     assert!(refused(b"banana").contains("a.onnx: ONNX Runtime cannot read it"));
@@ -224,7 +252,7 @@ fn models_that_cannot_be_served_are_refused_by_name() {
         return;
     }
     let cuda = SessionOptions { device: zeitnot_inference::Device::Cuda, threads: 1 };
-    let good = onnx::export(&config, &weights, &Metadata::new("a", "1", "", "").entries()).unwrap();
+    let good = onnx::export(&config, &weights, &Metadata::new(&Otter, "a", "1", "", "").entries()).unwrap();
     let error = Session::from_bytes(&runtime, "a.onnx", &good, cuda).unwrap_err().to_string();
     assert!(error.starts_with("CUDA cannot be used"), "{error}");
 }

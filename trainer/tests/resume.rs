@@ -12,7 +12,7 @@ use common::{
     shards,
     training::{options, stop},
 };
-use zeitnot_trainer::train::{self, checkpoint::Checkpoint};
+use zeitnot_trainer::train::{self, End, checkpoint::Checkpoint};
 
 #[test]
 fn a_resumed_run_ends_where_an_undisturbed_one_does() {
@@ -21,13 +21,13 @@ fn a_resumed_run_ends_where_an_undisturbed_one_does() {
     let recipe = common::tiny_recipe(folder.path(), 14);
     let undisturbed = folder.path().join("undisturbed");
     let expected = train::run(&options(&recipe, &data, &undisturbed), &stop(false)).unwrap();
-    assert!(expected.finished);
+    assert_eq!(expected.why, End::Finished);
 
     // Stopped after every one of its first four steps.
     let resumed = folder.path().join("resumed");
     let mut again = options(&recipe, &data, &resumed);
     for _ in 0..4 {
-        assert!(!train::run(&again, &stop(true)).unwrap().finished);
+        assert_eq!(train::run(&again, &stop(true)).unwrap().why, End::Interrupted);
         again.resume = true;
     }
     assert_eq!(Checkpoint::newest(&resumed).unwrap().unwrap().state().unwrap().step, 4);

@@ -10,12 +10,24 @@ use common::{
     shards,
     training::{options, stop},
 };
+use zeitnot_encoding::{
+    Zeitnot,
+    zeitnot::{CONDITIONS, NOWHERE},
+};
 use zeitnot_trainer::{
     evaluate, export,
-    feed::{Hide, Plan},
+    feed::{Batch, Feed, Feeding, Hide, Plan, Selection, TeacherFile},
     model_file::About,
     shard, train,
 };
+
+fn feeding(hide: Hide) -> Feeding {
+    Feeding { encoding: &Zeitnot, hide, leak_clock: false }
+}
+
+fn batches(plan: Plan, feeding: Feeding, first: u64, threads: usize) -> impl Iterator<Item = Batch> {
+    Feed::start(plan, feeding, &[], first, threads).unwrap().map(Result::unwrap)
+}
 
 #[test]
 fn a_run_is_never_overwritten_or_continued_with_another_recipe_or_other_games() {
@@ -43,22 +55,22 @@ fn batches_do_not_depend_on_the_number_of_threads_and_cover_an_epoch() {
     let folder = tempfile::tempdir().unwrap();
     let games = shard::read(&shard::list(&shards(folder.path(), 8)).unwrap()[0]).unwrap();
     let total = games.iter().map(|game| game.moves.len()).sum::<usize>();
-    let plan = || Plan::new(games.clone(), 3, 10, Hide::default()).unwrap();
-    assert_eq!(plan().decisions(), total);
     let steps = (2 * total / 10) as u64;
-    let one = plan().start(0, steps, 1).collect::<Vec<_>>();
-    let three = plan().start(0, steps, 3).collect::<Vec<_>>();
+    let plan = || Plan::new(games.clone(), &Selection::default(), 3, 10, steps).unwrap();
+    assert_eq!(plan().decisions(), total);
+    let one = batches(plan(), feeding(Hide::default()), 0, 1).collect::<Vec<_>>();
+    let three = batches(plan(), feeding(Hide::default()), 0, 3).collect::<Vec<_>>();
     assert_eq!(one, three);
-    let late = plan().start(5, steps, 2).collect::<Vec<_>>();
+    let late = batches(plan(), feeding(Hide::default()), 5, 2).collect::<Vec<_>>();
     assert_eq!(late[..], one[5..]);
     assert!(one.iter().all(|batch| batch.inputs.rows() == 10 && batch.policy.len() == 10));
 
     // One epoch holds every decision once: the sum of an input over it does not depend on the seed.
     let whole = |seed| {
-        let plan = Plan::new(games.clone(), seed, total, Hide::default()).unwrap();
-        let batch = plan.start(0, 1, 1).next().unwrap();
-        let mut rows =
-            batch.policy.iter().zip(batch.inputs.history.chunks(20)).map(|(p, h)| (*p, h.to_vec())).collect::<Vec<_>>();
+        let plan = Plan::new(games.clone(), &Selection::default(), seed, total, 1).unwrap();
+        let batch = batches(plan, feeding(Hide::default()), 0, 1).next().unwrap();
+        let histories = batch.inputs.integers("moves").chunks(40);
+        let mut rows = batch.policy.iter().zip(histories).map(|(p, h)| (*p, h.to_vec())).collect::<Vec<_>>();
         let order = rows.clone();
         rows.sort();
         (rows, order)
@@ -72,19 +84,52 @@ fn batches_do_not_depend_on_the_number_of_threads_and_cover_an_epoch() {
 fn hidden_conditions_are_hidden_in_their_share_and_the_same_way_each_time() {
     let folder = tempfile::tempdir().unwrap();
     let games = shard::read(&shard::list(&shards(folder.path(), 20)).unwrap()[0]).unwrap();
-    let batch = |hide| Plan::new(games.clone(), 1, 500, hide).unwrap().start(0, 1, 1).next().unwrap();
-    let hidden = batch(Hide { history: 0.3, time: 0.6 });
-    assert_eq!(hidden, batch(Hide { history: 0.3, time: 0.6 }));
-    let shown = batch(Hide::default());
-    assert_eq!((&hidden.policy, &hidden.inputs.board), (&shown.policy, &shown.inputs.board));
-    let blind = |batch: &zeitnot_trainer::feed::Batch| {
-        let moves = batch.inputs.history_mask.chunks(20).filter(|mask| !mask.contains(&true)).count();
-        let clocks = batch.inputs.clock.chunks(2).filter(|clock| clock[0] == 0.0).count();
-        (moves as f64 / 500.0, clocks as f64 / 500.0)
+    let batch = |hide| {
+        let plan = Plan::new(games.clone(), &Selection::default(), 1, 500, 1).unwrap();
+        batches(plan, feeding(hide), 0, 1).next().unwrap()
     };
-    let ((moves, clocks), (first_plies, none)) = (blind(&hidden), blind(&shown));
-    assert!((0.25..0.45).contains(&moves) && (0.5..0.7).contains(&clocks), "{moves} {clocks}");
-    assert!(first_plies < 0.1 && none == 0.0);
+    let some = Hide { history: 0.3, time: 0.6, ratings: 0.6, systems: 0.5, all: 0.0 };
+    let hidden = batch(some);
+    assert_eq!(hidden, batch(some));
+    let shown = batch(Hide::default());
+    assert_eq!(hidden.policy, shown.policy);
+    // Shares of decisions without recent moves, and without the mover's and the opponent's rating, initial time, and
+    // the mover's and the opponent's clock.
+    let blind = |batch: &Batch| {
+        let moves = batch.inputs.integers("moves").chunks(40).filter(|moves| moves[0] == NOWHERE).count();
+        let unknown = [1, 7, 13, 17, 19].map(|flag| {
+            let rows = batch.inputs.floats("conditions").chunks(CONDITIONS);
+            rows.filter(|row| row[flag] == 1.0).count() as f64 / 500.0
+        });
+        (moves as f64 / 500.0, unknown)
+    };
+    let (moves, [mover, opponent, initial, own, theirs]) = blind(&hidden);
+    assert!((0.25..0.45).contains(&moves), "{moves}");
+    assert!((0.3..0.5).contains(&mover) && (0.3..0.5).contains(&opponent), "{mover} {opponent}");
+    assert!((0.1..0.2).contains(&initial) && (0.35..0.55).contains(&own) && (0.35..0.55).contains(&theirs));
+    let nothing = batch(Hide { all: 0.25, ..Hide::default() });
+    let rows = nothing.inputs.floats("conditions").chunks(CONDITIONS);
+    let blank = rows.filter(|row| [1, 7, 13, 17, 19].iter().all(|&flag| row[flag] == 1.0)).count();
+    assert!((95..155).contains(&blank), "{blank} of 500");
+    let (first_plies, none) = blind(&shown);
+    assert!(first_plies < 0.1);
+    assert_eq!(none, [0.0; 5]);
+}
+
+#[test]
+fn a_leaked_clock_is_that_after_the_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let games = shard::read(&shard::list(&shards(folder.path(), 4)).unwrap()[0]).unwrap();
+    let clocks = |leak_clock| {
+        let plan = Plan::new(games.clone(), &Selection::default(), 1, 60, 1).unwrap();
+        let feeding = Feeding { leak_clock, ..feeding(Hide::default()) };
+        let batch = batches(plan, feeding, 0, 1).next().unwrap();
+        batch.inputs.floats("conditions").chunks(CONDITIONS).map(|row| row[16]).collect::<Vec<_>>()
+    };
+    // In these games every move but the first costs its player time, so the clock after it shows less.
+    let (after, before) = (clocks(true), clocks(false));
+    let falls = after.iter().zip(&before).filter(|(after, before)| after < before).count();
+    assert!(after.iter().zip(&before).all(|(after, before)| after <= before) && falls > 50, "{falls}");
 }
 
 #[test]
@@ -97,7 +142,7 @@ fn a_run_can_start_from_the_weights_of_another() {
     let mut second = options(&recipe, &data, &folder.path().join("second"));
     second.init = Some(first.clone());
     second.steps = Some(1);
-    assert!(train::run(&second, &stop(false)).unwrap().finished);
+    assert_eq!(train::run(&second, &stop(false)).unwrap().why, train::End::Finished);
     second.out = folder.path().join("third");
     second.without = vec![train::config::Condition::History];
     let error = train::run(&second, &stop(false)).unwrap_err().to_string();
@@ -115,7 +160,7 @@ fn a_small_network_learns_a_few_games_and_is_judged_on_them() {
 
     let model = folder.path().join("tiny.onnx");
     let about = About { trained_on: "random games".into(), ..About::default() };
-    export::export(&export::Options { checkpoint: run, about, out: model.clone() }).unwrap();
+    export::export(&export::Options { checkpoint: run, about, int8: Default::default(), out: model.clone() }).unwrap();
     let (json, picture) = (folder.path().join("e.json"), folder.path().join("e.svg"));
     let judge = evaluate::Options {
         models: vec![model.clone(), model],
@@ -126,7 +171,7 @@ fn a_small_network_learns_a_few_games_and_is_judged_on_them() {
         picture: Some(picture.clone()),
         samples: 100,
         threads: 2,
-        device: zeitnot_inference::Device::Cpu,
+        ..evaluate::Options::default()
     };
     evaluate::run(&judge).unwrap();
     let figures: serde_json::Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
@@ -143,6 +188,71 @@ fn a_small_network_learns_a_few_games_and_is_judged_on_them() {
         |group: &str| first[group].as_object().unwrap().values().map(|f| f["n"].as_u64().unwrap()).sum::<u64>();
     assert_eq!([counted("by_rating"), counted("by_phase"), counted("by_clock")], [50, 50, 50]);
     assert!(fs::read_to_string(picture).unwrap().contains("by share of the clock left"));
+
+    // With the clock after the move the groups are the same and the answers are not.
+    let honest = evaluate::run(&judge).unwrap();
+    let leaked = evaluate::run(&evaluate::Options { leak_clock: true, ..judge }).unwrap();
+    let counts = |evaluation: &evaluate::report::Evaluation| {
+        evaluation.models[0].by_clock.iter().map(|(name, figures)| (name.clone(), figures.n)).collect::<Vec<_>>()
+    };
+    assert_eq!(counts(&honest), counts(&leaked));
+    assert_ne!(honest.models[0].overall.nll, leaked.models[0].overall.nll);
+}
+
+#[test]
+fn a_slice_ends_with_a_checkpoint_and_the_next_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = shards(folder.path(), 4);
+    let recipe = common::tiny_recipe(folder.path(), 100_000);
+    let mut options = options(&recipe, &data, &folder.path().join("run"));
+    options.resume = true;
+    options.stop_after = Some(1);
+    let step = || {
+        assert_eq!(train::run(&options, &stop(false)).unwrap().why, train::End::TimeUp);
+        train::checkpoint::Checkpoint::newest(&options.out).unwrap().unwrap().state().unwrap().step
+    };
+    let (first, second) = (step(), step());
+    assert!(0 < first && first < second, "{first} {second}");
+}
+
+#[test]
+fn a_network_learns_from_teachers_chosen_by_rating() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = shards(folder.path(), 4);
+    let recipe = common::tiny_recipe(folder.path(), 3);
+    let run = folder.path().join("run");
+    train::run(&options(&recipe, &data, &run), &stop(false)).unwrap();
+    let model = folder.path().join("teacher.onnx");
+    let about = About::default();
+    export::export(&export::Options { checkpoint: run, about, int8: Default::default(), out: model.clone() }).unwrap();
+
+    // A teacher gives every decision probabilities that sum to 1 over its legal moves.
+    let games = shard::read(&shard::list(&data).unwrap()[0]).unwrap();
+    let plan = Plan::new(games, &Selection::default(), 1, 40, 1).unwrap();
+    let teachers =
+        ["1200", "1900"].map(|rating| format!("{rating}={}", model.display()).parse::<TeacherFile>().unwrap());
+    let feed = Feed::start(plan, feeding(Hide::default()), &teachers, 0, 1).unwrap();
+    let batch = feed.map(Result::unwrap).next().unwrap();
+    for (row, legal) in batch.teacher.chunks(4208).zip(batch.legal.chunks(4208)) {
+        assert!((row.iter().sum::<f32>() - 1.0).abs() < 1e-4);
+        assert!(row.iter().zip(legal).all(|(&probability, &legal)| legal == (probability > 0.0)));
+    }
+
+    let loss = |teachers: &[TeacherFile], out: &str| {
+        let mut options = options(&recipe, &data, &folder.path().join(out));
+        options.teachers = teachers.to_vec();
+        train::run(&options, &stop(false)).unwrap().loss
+    };
+    assert_ne!(loss(&teachers, "taught"), loss(&[], "alone"));
+    let mut other = options(&recipe, &data, &folder.path().join("taught"));
+    other.resume = true;
+    let error = train::run(&other, &stop(false)).unwrap_err().to_string();
+    assert!(error.contains("other teachers: [\"1200=teacher.onnx\", \"1900=teacher.onnx\"]"), "{error}");
+    let missing = ["nowhere.onnx".parse::<TeacherFile>().unwrap()];
+    let mut options = options(&recipe, &data, &folder.path().join("never"));
+    options.teachers = missing.to_vec();
+    let error = format!("{:#}", train::run(&options, &stop(false)).unwrap_err());
+    assert!(error.contains("nowhere.onnx"), "{error}");
 }
 
 #[test]

@@ -115,6 +115,10 @@ impl<'a> Emitter<'a> {
 impl Graph for Emitter<'_> {
     type Value = String;
 
+    fn input(&mut self, name: &'static str) -> String {
+        name.to_owned()
+    }
+
     fn weight(&mut self, spec: Spec) -> String {
         let values = self.values(&spec);
         self.floats(&spec.name, &spec.shape, &values)
@@ -187,6 +191,10 @@ impl Graph for Emitter<'_> {
         self.node("Gelu", &[x], vec![])
     }
 
+    fn sigmoid(&mut self, x: &String) -> String {
+        self.node("Sigmoid", &[x], vec![])
+    }
+
     fn tanh(&mut self, x: &String) -> String {
         self.node("Tanh", &[x], vec![])
     }
@@ -236,6 +244,10 @@ impl Graph for Emitter<'_> {
         let out = self.node("MatMul", &[&shares, &v], vec![]);
         let out = self.transpose(&out, &[0, 2, 1, 3]);
         self.reshape(&out, &[0, 0, heads.total()])
+    }
+
+    fn exact(&mut self, x: &String) -> String {
+        x.clone()
     }
 
     fn outer(&mut self, a: &String, b: &String) -> String {
@@ -288,7 +300,7 @@ fn transpose(values: &[f32], columns: usize) -> Vec<f32> {
     (0..columns).flat_map(|column| values.iter().skip(column).step_by(columns).copied()).collect()
 }
 
-fn int(name: &str, i: i64) -> AttributeProto {
+pub(super) fn int(name: &str, i: i64) -> AttributeProto {
     AttributeProto { name: name.to_owned(), i, r#type: 2, ..AttributeProto::default() }
 }
 

@@ -1,35 +1,37 @@
 use std::thread;
 
-use zeitnot_encoding::{Situation, vocabulary};
+use zeitnot_encoding::{Encoding, Otter, Outlook, Situation, vocabulary};
 use zeitnot_inference::{Answer, InferenceError};
 
 use super::*;
 use crate::worker::{Run, work};
 
-/// A model that notes the size of every batch and answers the row's rating bucket as its value.
+/// A model that notes the size of every batch and answers a tenth of the row's rating bucket as its value.
 struct Recorder {
     sizes: crossbeam_channel::Sender<usize>,
     delay: Duration,
 }
 
 impl Run for Recorder {
-    fn run(&mut self, batch: &OtterBatch) -> Result<Answer, InferenceError> {
+    fn encoding(&self) -> &'static dyn Encoding {
+        &Otter
+    }
+
+    fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError> {
         thread::sleep(self.delay);
         self.sizes.send(batch.rows()).unwrap();
         Ok(Answer {
             policy: vec![0.0; batch.rows() * vocabulary::SIZE],
-            value: batch.mover_elo.iter().map(|&bucket| bucket as f32).collect(),
-            auxiliary: Vec::new(),
+            value: batch.integers("mover_elo").iter().map(|&bucket| bucket as f32 / 10.0).collect(),
+            ..Answer::default()
         })
     }
 }
 
-fn input(bucket: u16) -> OtterBatch {
-    let mut batch = OtterBatch::with_capacity(1);
+fn input(bucket: u16) -> Batch {
     let mut situation = Situation::default();
     situation.conditions.mover_rating = Some(1000 + 100 * bucket);
-    batch.push(&situation);
-    batch
+    Batch::of(&Otter, [&situation])
 }
 
 fn soon() -> Instant {
@@ -64,8 +66,8 @@ async fn every_request_of_a_batch_gets_its_own_row() {
     let sizes = start(queue, Duration::ZERO);
     for (bucket, request) in requests.into_iter().enumerate() {
         let reply = request.await.unwrap().unwrap();
-        assert_eq!(reply.value, bucket as f32);
-        assert_eq!(reply.policy.len(), vocabulary::SIZE);
+        assert_eq!(reply.answer.outlook, Outlook::of_value(bucket as f32 / 10.0));
+        assert_eq!(reply.answer.policy.len(), vocabulary::SIZE);
     }
     assert_eq!(sizes.try_iter().collect::<Vec<_>>(), [8, 2], "a free worker takes what is there, up to a batch");
     assert_eq!(metrics.admitted.get(), 0);
@@ -124,12 +126,17 @@ async fn a_full_queue_refuses_and_says_when_to_come_back() {
 async fn a_failing_model_fails_its_batch_and_the_next_one_runs() {
     struct Failing(bool);
     impl Run for Failing {
-        fn run(&mut self, batch: &OtterBatch) -> Result<Answer, InferenceError> {
+        fn encoding(&self) -> &'static dyn Encoding {
+            &Otter
+        }
+
+        fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError> {
             let expected = batch.rows();
             if std::mem::replace(&mut self.0, false) {
                 return Err(InferenceError::Output { output: "policy", found: 0, expected });
             }
-            Ok(Answer { policy: vec![0.0; expected * vocabulary::SIZE], value: vec![0.0; expected], auxiliary: vec![] })
+            let policy = vec![0.0; expected * vocabulary::SIZE];
+            Ok(Answer { policy, value: vec![0.0; expected], ..Answer::default() })
         }
     }
     let metrics = Metrics::new().unwrap();

@@ -9,11 +9,12 @@ use std::{
 
 use tokio::{sync::oneshot, task::JoinHandle};
 use tonic::transport::Channel;
+use zeitnot_encoding::Otter;
 use zeitnot_inference::Metadata;
-use zeitnot_network::{OtterConfig, Weights, onnx, specs};
+use zeitnot_network::{NetworkConfig, OtterConfig, Weights, onnx, specs};
 use zeitnot_proto::v1::{
-    Clock, Mover, Opponent, Position, PredictRequest, TimeControl, model_service_client::ModelServiceClient,
-    prediction_service_client::PredictionServiceClient,
+    Clock, Mover, Opponent, Position, PredictRequest, RatingSystem, TimeControl,
+    model_service_client::ModelServiceClient, prediction_service_client::PredictionServiceClient,
 };
 use zeitnot_server::{
     cli::{Cli, Command},
@@ -139,10 +140,10 @@ pub(crate) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 pub(crate) fn request(moves: &[&str]) -> PredictRequest {
     PredictRequest {
         position: Some(Position { initial_fen: String::new(), moves: moves.iter().map(ToString::to_string).collect() }),
-        mover: Some(Mover { rating: Some(1500), rating_system: 0 }),
-        opponent: Some(Opponent { rating: Some(1520), rating_system: 0 }),
+        mover: Some(Mover { rating: Some(1500), rating_system: RatingSystem::Lichess.into() }),
+        opponent: Some(Opponent { rating: Some(1520), rating_system: RatingSystem::Lichess.into() }),
         time_control: Some(TimeControl { initial: seconds(600), increment: seconds(5) }),
-        clock: Some(Clock { mover_remaining: seconds(590), opponent_remaining: None }),
+        clock: Some(Clock { mover_remaining: seconds(590), opponent_remaining: seconds(580) }),
         ..PredictRequest::default()
     }
 }
@@ -151,9 +152,9 @@ pub(crate) fn request(moves: &[&str]) -> PredictRequest {
 pub(crate) fn slow_model() -> PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let config = OtterConfig::reference();
+        let config = NetworkConfig::Otter(OtterConfig::reference());
         let weights = Weights::by_formula(&specs::of(&config));
-        let metadata = Metadata::new("slow", "7", "nothing", "GPL-3.0-or-later");
+        let metadata = Metadata::new(&Otter, "slow", "7", "nothing", "GPL-3.0-or-later");
         let bytes = onnx::export(&config, &weights, &metadata.entries()).unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let (path, unfinished) = (folder.join("slow.onnx"), folder.join(format!("slow-{}.tmp", std::process::id())));

@@ -10,11 +10,11 @@ use std::{
 use anyhow::{Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use shakmaty::{Color, Position};
-use zeitnot_encoding::{LegalMoves, OtterBatch, Situation, otter::rating_bucket, vocabulary};
+use zeitnot_encoding::{Batch, Conditions, Encoding, LegalMoves, otter::rating_bucket, vocabulary};
 use zeitnot_inference::{Metadata, Runtime, Session, SessionOptions};
 
 use super::{HeldOut, Options, metrics::Score};
-use crate::record::Decision;
+use crate::record::{Decision, GameRecord};
 
 /// Decisions in one run.
 const BATCH: usize = 128;
@@ -22,6 +22,15 @@ const BATCH: usize = 128;
 const CHUNK: usize = 4;
 /// Upper ends of the groups by share of the initial time left, except the last.
 const CLOCK_SHARES: [f32; 5] = [0.05, 0.1, 0.25, 0.5, 0.75];
+
+/// Names of these groups.
+pub const CLOCKS: [&str; 6] = ["<5%", "5-10%", "10-25%", "25-50%", "50-75%", ">=75%"];
+
+/// The group of a decision by the share of the initial time the mover has left; none when unknown.
+pub fn clock_group(conditions: &Conditions) -> Option<usize> {
+    let share = conditions.mover_clock? / conditions.time_control?.initial;
+    share.is_finite().then(|| CLOCK_SHARES.iter().take_while(|&&end| share >= end).count())
+}
 
 /// The scores of all models on all decisions.
 pub struct Verdicts {
@@ -71,7 +80,7 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
             if chunk.is_empty() {
                 break;
             }
-            judge_games(&mut sessions, &chunk, &players, &options.history_lengths, &mut judged, &bar)?;
+            judge_games(&mut sessions, &chunk, &players, options, &mut judged, &bar)?;
         }
         let models = sessions.iter().map(|session| session.metadata().clone()).collect();
         Ok(Verdicts { models, decisions: judged })
@@ -115,7 +124,7 @@ fn judge_games(
     sessions: &mut [Session],
     games: &[(usize, &HeldOut)],
     players: &HashMap<(String, String), u32>,
-    lengths: &[usize],
+    options: &Options,
     judged: &mut Vec<Judged>,
     bar: &ProgressBar,
 ) -> Result<()> {
@@ -124,39 +133,50 @@ fn judge_games(
         for decision in held_out.game.decisions().take(held_out.plies) {
             let mover = held_out.game.player(decision.situation.position.turn());
             let player = players.get(&(held_out.game.site.clone(), mover.name.clone())).copied().unwrap_or_default();
-            waiting.push((number, player, decision));
+            waiting.push(Waiting { number, game: &held_out.game, player, decision });
             if waiting.len() == BATCH {
-                judge_batch(sessions, lengths, &mut waiting, judged)?;
+                judge_batch(sessions, options, &mut waiting, judged)?;
                 bar.inc(BATCH as u64);
             }
         }
     }
     bar.inc(waiting.len() as u64);
-    judge_batch(sessions, lengths, &mut waiting, judged)
+    judge_batch(sessions, options, &mut waiting, judged)
+}
+
+/// A decision to be judged.
+struct Waiting<'a> {
+    number: usize,
+    game: &'a GameRecord,
+    player: u32,
+    decision: Decision,
 }
 
 fn judge_batch(
     sessions: &mut [Session],
-    lengths: &[usize],
-    waiting: &mut Vec<(usize, u32, Decision)>,
+    options: &Options,
+    waiting: &mut Vec<Waiting<'_>>,
     judged: &mut Vec<Judged>,
 ) -> Result<()> {
     if waiting.is_empty() {
         return Ok(());
     }
     let first = judged.len();
-    let legal = waiting.iter().map(|(_, _, decision)| LegalMoves::of(&decision.situation.position)).collect::<Vec<_>>();
-    judged.extend(waiting.iter().map(|(game, player, decision)| groups(*game, *player, decision)));
-    let batches = lengths.iter().map(|&length| encode(waiting, length)).collect::<Vec<_>>();
+    let legal = waiting.iter().map(|own| LegalMoves::of(&own.decision.situation.position)).collect::<Vec<_>>();
+    judged.extend(waiting.iter().map(|own| groups(own.number, own.player, &own.decision)));
+    if options.leak_clock {
+        waiting.iter_mut().for_each(|own| own.game.leak_clock(&mut own.decision));
+    }
     for session in sessions {
-        for batch in &batches {
-            let answer = session.run(batch)?;
+        for &length in &options.history_lengths {
+            let answer = session.run(&encode(session.encoding(), waiting, length))?;
             if answer.policy.iter().any(|logit| !logit.is_finite()) {
                 bail!("{} answers with logits that are no numbers", session.metadata().name);
             }
             let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).enumerate();
-            for (row, ((judged, (_, _, decision)), legal)) in rows {
-                let policy = answer.row(row).map_or(&[][..], |(policy, _)| policy);
+            for (row, ((judged, Waiting { decision, .. }), legal)) in rows {
+                let policy =
+                    answer.policy.get(row * vocabulary::SIZE..(row + 1) * vocabulary::SIZE).unwrap_or_default();
                 let played = vocabulary::index_of(decision.played, decision.situation.position.turn());
                 judged.scores.push(Score::of(legal, policy, played));
             }
@@ -166,19 +186,18 @@ fn judge_batch(
     Ok(())
 }
 
-fn encode(decisions: &[(usize, u32, Decision)], length: usize) -> OtterBatch {
-    let mut batch = OtterBatch::with_capacity(decisions.len());
-    for (_, _, decision) in decisions {
-        let mut history = decision.situation.history;
-        history.truncate(length);
-        batch.push(&Situation { history, ..decision.situation.clone() });
+fn encode(encoding: &'static dyn Encoding, waiting: &[Waiting<'_>], length: usize) -> Batch {
+    let mut batch = Batch::new(encoding, waiting.len());
+    for Waiting { decision, .. } in waiting {
+        let mut situation = decision.situation.clone();
+        situation.forget(length);
+        batch.push(&situation);
     }
     batch
 }
 
 fn groups(game: usize, player: u32, decision: &Decision) -> Judged {
     let conditions = &decision.situation.conditions;
-    let share = conditions.time_control.zip(conditions.mover_clock).map(|(control, left)| left / control.initial);
     Judged {
         game,
         player,
@@ -188,9 +207,7 @@ fn groups(game: usize, player: u32, decision: &Decision) -> Judged {
             30..80 => 1,
             80.. => 2,
         },
-        clock: share
-            .filter(|share| share.is_finite())
-            .map(|share| CLOCK_SHARES.iter().take_while(|&&end| share >= end).count()),
+        clock: clock_group(conditions),
         scores: Vec::new(),
     }
 }

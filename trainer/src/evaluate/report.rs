@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Options,
-    judge::{Judged, Verdicts},
+    judge::{CLOCKS, Judged, Verdicts},
     metrics::Figures,
 };
 use crate::picture::{self, Bars};
@@ -26,7 +26,6 @@ const RATINGS: [&str; 11] = [
     ">=2000",
 ];
 const PHASES: [&str; 3] = ["ply 0-29", "ply 30-79", "ply 80+"];
-const CLOCKS: [&str; 6] = ["<5%", "5-10%", "10-25%", "25-50%", "50-75%", ">=75%"];
 const UNKNOWN_CLOCK: &str = "unknown";
 
 /// Figures of several models on identical decisions.
@@ -37,7 +36,7 @@ pub struct Evaluation {
 }
 
 /// Figures of one model.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ModelFigures {
     /// The model's name.
     pub name: String,

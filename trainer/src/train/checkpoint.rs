@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tch::Tensor;
 use zeitnot_network::Weights;
 
-use super::{config::TrainConfig, eager::Network, optimizer::AdamW, scaler::LossScaler};
+use super::{config::TrainConfig, eager::Network, optimizer::Optimizer, scaler::LossScaler};
 
 const NETWORK: &str = "network.safetensors";
 const PREFIX: &str = "step-";
@@ -35,6 +35,9 @@ pub struct State {
     pub decisions: usize,
     /// The recipe.
     pub config: TrainConfig,
+    /// The teachers, as rating and file name.
+    #[serde(default)]
+    pub teachers: Vec<String>,
     /// Loss scaling.
     pub scaler: LossScaler,
 }
@@ -69,7 +72,7 @@ impl Checkpoint {
     /// # Errors
     ///
     /// When the disk does not take it.
-    pub fn save(run: &Path, state: &State, network: &Network, optimizer: &AdamW) -> Result<()> {
+    pub fn save(run: &Path, state: &State, network: &Network, optimizer: &Optimizer) -> Result<()> {
         let folder = run.join(format!("{PREFIX}{:08}", state.step));
         let temporary = run.join("unfinished");
         let _ = fs::remove_dir_all(&temporary); // Absent unless a save was interrupted.

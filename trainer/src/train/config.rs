@@ -5,9 +5,9 @@ use std::{fs, path::Path};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use zeitnot_network::OtterConfig;
+use zeitnot_network::NetworkConfig;
 
-use crate::feed::Hide;
+use crate::feed::{Hide, Selection};
 
 use super::{loss::LossConfig, optimizer::OptimizerConfig};
 
@@ -18,7 +18,7 @@ pub struct TrainConfig {
     /// Name of the model.
     pub name: String,
     /// The network.
-    pub network: OtterConfig,
+    pub network: NetworkConfig,
     /// The run.
     pub training: Training,
 }
@@ -33,14 +33,21 @@ pub struct Training {
     pub batch_size: usize,
     /// Steps of the whole run.
     pub steps: u64,
+    /// What to learn from.
+    #[serde(default)]
+    pub data: Selection,
     /// Shares of decisions with hidden conditions.
     #[serde(default)]
     pub hide: Hide,
+    /// Shows the network the clock after the move instead of before it, which tells how long the player thought. Only
+    /// for measuring what that leak is worth.
+    #[serde(default)]
+    pub leak_clock: bool,
     /// Steps between checkpoints.
     pub checkpoint_every: u64,
     /// Steps between lines of metrics; figures are means over them.
     pub log_every: u64,
-    /// AdamW and its schedule.
+    /// How weights change, and the schedule.
     #[serde(default)]
     pub optimizer: OptimizerConfig,
     /// Weights of the losses.
@@ -73,14 +80,20 @@ impl TrainConfig {
     }
 
     /// The same without some conditions: one of the ablation variants.
-    pub fn without(mut self, conditions: &[Condition]) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// When the network's family cannot do without.
+    pub fn without(mut self, conditions: &[Condition]) -> Result<Self> {
         for condition in conditions {
-            match condition {
-                Condition::History => self.network.history = None,
-                Condition::Time => self.network.time = false,
-            }
+            let encoding = self.network.encoding().name();
+            let network = match condition {
+                Condition::History => self.network.without_history(),
+                Condition::Time => self.network.without_time(),
+            };
+            self.network = network.with_context(|| format!("--without: {encoding} cannot do without {condition:?}"))?;
         }
-        self
+        Ok(self)
     }
 
     fn check(&self) -> Result<(), String> {
@@ -97,12 +110,32 @@ impl TrainConfig {
                 return Err(format!("training.{name}: must be at least 1"));
             }
         }
-        for (name, share) in [("history", training.hide.history), ("time", training.hide.time)] {
+        training.data.check().map_err(|problem| format!("training.{problem}"))?;
+        for (name, share) in training.hide.shares() {
             if !(0.0..1.0).contains(&share) {
                 return Err(format!("training.hide.{name}: {share} is not a share below 1"));
             }
         }
         let optimizer = &training.optimizer;
+        for (name, share) in [("warm_up", optimizer.warm_up), ("decay", optimizer.decay), ("floor", optimizer.floor)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!("training.optimizer.{name}: {share} is not a share"));
+            }
+        }
+        let loss = &training.loss;
+        if !(0.0..=1.0).contains(&loss.teacher) {
+            return Err(format!("training.loss.teacher: {} is not a share", loss.teacher));
+        }
+        let weights = [
+            ("loss.policy", loss.policy),
+            ("loss.value", loss.value),
+            ("loss.think_time", loss.think_time),
+            ("loss.auxiliary", loss.auxiliary),
+            ("optimizer.weight_decay", optimizer.weight_decay),
+        ];
+        if let Some((name, value)) = weights.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
+            return Err(format!("training.{name}: {value} is not 0 or more"));
+        }
         let rates = [("learning_rate", optimizer.learning_rate), ("clip", optimizer.clip)];
         for (name, value) in rates {
             if !(value.is_finite() && value > 0.0) {

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, anyhow};
-use tch::{Device, Kind, Tensor};
-use zeitnot_encoding::{OtterBatch, otter, situation::HISTORY};
+use tch::{Device, Kind, Tensor, autocast};
+use zeitnot_encoding::{
+    Batch,
+    batch::{Input, Values},
+};
 use zeitnot_network::{
-    Graph, Inputs, OtterConfig, Outputs, Weights,
+    Graph, NetworkConfig, Outputs, Weights,
     graph::{Convolution, EPSILON, Heads, Linear, MASKED},
     specs::{self, Init, Spec},
 };
@@ -17,15 +20,17 @@ const MOMENTUM: f64 = 0.1;
 /// A network's tensors on a device.
 pub struct Network {
     /// Sizes and switches.
-    pub config: OtterConfig,
+    pub config: NetworkConfig,
     /// Where the tensors live.
     pub device: Device,
+    /// Whether convolutions and products run in half precision: f16 by autocast on CUDA, bf16 on a CPU.
+    pub half: bool,
     tensors: BTreeMap<String, Tensor>,
 }
 
 impl Network {
     /// A network with random initial weights, which depend on `seed` alone.
-    pub fn new(config: &OtterConfig, device: Device, seed: i64) -> Self {
+    pub fn new(config: &NetworkConfig, device: Device, seed: i64) -> Self {
         tch::manual_seed(seed);
         let tensors = specs::of(config)
             .into_iter()
@@ -34,7 +39,7 @@ impl Network {
                 (spec.name, tensor)
             })
             .collect();
-        Network { config: config.clone(), device, tensors }
+        Network { config: config.clone(), device, half: false, tensors }
     }
 
     /// A network with given weights.
@@ -42,14 +47,14 @@ impl Network {
     /// # Errors
     ///
     /// When a tensor is missing or has another shape.
-    pub fn with_weights(config: &OtterConfig, device: Device, weights: &Weights) -> Result<Self> {
+    pub fn with_weights(config: &NetworkConfig, device: Device, weights: &Weights) -> Result<Self> {
         let mut tensors = BTreeMap::new();
         for spec in specs::of(config) {
             let values = &weights.get(&spec)?.values;
             let tensor = Tensor::from_slice(values).reshape(&spec.shape).to_device(device);
             tensors.insert(spec.name, tensor.set_requires_grad(spec.learnt));
         }
-        Ok(Network { config: config.clone(), device, tensors })
+        Ok(Network { config: config.clone(), device, half: false, tensors })
     }
 
     /// All tensors by name.
@@ -72,29 +77,32 @@ impl Network {
     /// # Errors
     ///
     /// When the network needs a tensor it does not have.
-    pub fn forward(&self, batch: &OtterBatch, training: bool) -> Result<Outputs<Tensor>> {
-        let mut graph = Eager { tensors: &self.tensors, device: self.device, training, problem: None };
-        let outputs = zeitnot_network::otter::forward(&mut graph, &self.config, &self.inputs(batch));
+    pub fn forward(&self, batch: &Batch, training: bool) -> Result<Outputs<Tensor>> {
+        let kind = if self.half && !self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float };
+        let inputs = batch.tensors().map(|(input, values)| (input.name, self.input(batch.rows(), input, values, kind)));
+        let mut graph = Eager {
+            inputs: inputs.collect(),
+            tensors: &self.tensors,
+            device: self.device,
+            kind,
+            training,
+            problem: None,
+        };
+        let outputs = autocast(self.half && self.device.is_cuda(), || self.config.forward(&mut graph));
         match graph.problem {
-            Some(name) => Err(anyhow!("the network needs the tensor {name}, which it does not have")),
+            Some(name) => Err(anyhow!("the network needs {name}, which is not there")),
             None => Ok(outputs),
         }
     }
 
-    fn inputs(&self, batch: &OtterBatch) -> Inputs<Tensor> {
-        let rows = batch.rows() as i64;
-        let planes = otter::PLANES as i64;
-        let history = HISTORY as i64;
-        Inputs {
-            board: Tensor::from_slice(&batch.board).view([rows, planes, 8, 8]),
-            history: Tensor::from_slice(&batch.history).view([rows, history]),
-            history_mask: Tensor::from_slice(&batch.history_mask).view([rows, history]),
-            mover_elo: Tensor::from_slice(&batch.mover_elo),
-            opponent_elo: Tensor::from_slice(&batch.opponent_elo),
-            time_control: Tensor::from_slice(&batch.time_control),
-            clock: Tensor::from_slice(&batch.clock).view([rows, 2]),
-        }
-        .map(|tensor| tensor.to_device(self.device))
+    fn input(&self, rows: usize, input: &Input, values: &Values, kind: Kind) -> Tensor {
+        let tensor = match values {
+            Values::Float(values) => Tensor::from_slice(values).to_kind(kind),
+            Values::Integer(values) => Tensor::from_slice(values),
+            Values::Boolean(values) => Tensor::from_slice(values),
+        };
+        let shape = std::iter::once(rows).chain(input.shape.iter().copied()).map(|size| size as i64);
+        tensor.view(shape.collect::<Vec<_>>().as_slice()).to_device(self.device)
     }
 }
 
@@ -111,19 +119,23 @@ fn initial(spec: &Spec) -> Tensor {
 
 /// Runs operations at once.
 struct Eager<'a> {
+    inputs: BTreeMap<&'static str, Tensor>,
     tensors: &'a BTreeMap<String, Tensor>,
     device: Device,
+    /// Kind of the values between operations.
+    kind: Kind,
     training: bool,
-    /// The first tensor that was asked for and is not there.
+    /// The first tensor or input that was asked for and is not there.
     problem: Option<String>,
 }
 
 impl Eager<'_> {
+    /// A tensor as it is kept, in f32: statistics, scales and shifts of normalisation.
     fn tensor(&mut self, name: &str, shape: &[i64]) -> Tensor {
         match self.tensors.get(name) {
             Some(tensor) => tensor.shallow_clone(),
             None => {
-                self.problem.get_or_insert_with(|| name.to_owned());
+                self.problem.get_or_insert_with(|| format!("the tensor {name}"));
                 Tensor::zeros(shape, (Kind::Float, self.device))
             }
         }
@@ -138,12 +150,22 @@ impl Eager<'_> {
 impl Graph for Eager<'_> {
     type Value = Tensor;
 
+    fn input(&mut self, name: &'static str) -> Tensor {
+        match self.inputs.get(name) {
+            Some(tensor) => tensor.shallow_clone(),
+            None => {
+                self.problem.get_or_insert_with(|| format!("the input {name}"));
+                Tensor::zeros([1], (self.kind, self.device))
+            }
+        }
+    }
+
     fn weight(&mut self, spec: Spec) -> Tensor {
-        self.tensor(&spec.name, &spec.shape)
+        self.tensor(&spec.name, &spec.shape).to_kind(self.kind)
     }
 
     fn constant(&mut self, shape: &[i64], values: &[f32]) -> Tensor {
-        Tensor::from_slice(values).reshape(shape).to_device(self.device)
+        Tensor::from_slice(values).reshape(shape).to_kind(self.kind).to_device(self.device)
     }
 
     fn integers(&mut self, shape: &[i64], values: &[i64]) -> Tensor {
@@ -156,14 +178,16 @@ impl Graph for Eager<'_> {
 
     fn linear(&mut self, x: &Tensor, layer: &Linear) -> Tensor {
         let (weight, bias) = layer.specs();
-        let weight = self.weight(weight);
-        let bias = bias.map(|bias| self.weight(bias));
+        // Of the input's kind, which is f32 where exactness was asked for.
+        let mut like_input = |spec: Spec| self.tensor(&spec.name, &spec.shape).to_kind(x.kind());
+        let weight = like_input(weight);
+        let bias = bias.map(like_input);
         x.linear(&weight, bias.as_ref())
     }
 
     fn convolution(&mut self, x: &Tensor, layer: &Convolution) -> Tensor {
         let kernel = self.weight(layer.kernel());
-        let [scale, shift, mean, variance] = layer.statistics().map(|spec| self.weight(spec));
+        let [scale, shift, mean, variance] = layer.statistics().map(|spec| self.tensor(&spec.name, &spec.shape));
         let x = x.conv2d(&kernel, None::<&Tensor>, [1, 1], [1, 1], [1, 1], 1);
         x.batch_norm(Some(&scale), Some(&shift), Some(&mean), Some(&variance), self.training, MOMENTUM, EPSILON, true)
     }
@@ -192,6 +216,10 @@ impl Graph for Eager<'_> {
         x.gelu("none")
     }
 
+    fn sigmoid(&mut self, x: &Tensor) -> Tensor {
+        x.sigmoid()
+    }
+
     fn tanh(&mut self, x: &Tensor) -> Tensor {
         x.tanh()
     }
@@ -213,7 +241,7 @@ impl Graph for Eager<'_> {
     }
 
     fn to_float(&mut self, x: &Tensor) -> Tensor {
-        x.to_kind(Kind::Float)
+        x.to_kind(self.kind)
     }
 
     fn attention(&mut self, qkv: [&Tensor; 3], heads: Heads, mask: Option<&Tensor>) -> Tensor {
@@ -226,6 +254,11 @@ impl Graph for Eager<'_> {
         let out = scores.softmax(-1, None::<Kind>).to_kind(v.kind()).matmul(&v).transpose(1, 2);
         let (rows, tokens, _, _) = out.size4().unwrap_or_default();
         out.reshape([rows, tokens, heads.total()])
+    }
+
+    fn exact(&mut self, x: &Tensor) -> Tensor {
+        // bf16 keeps two digits. Under autocast on CUDA the operation after this one chooses for itself.
+        x.to_kind(Kind::Float)
     }
 
     fn outer(&mut self, a: &Tensor, b: &Tensor) -> Tensor {

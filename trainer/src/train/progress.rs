@@ -29,8 +29,11 @@ pub struct Line {
     pub loss: f64,
     /// Cross-entropy of the moves played, in nats.
     pub policy_loss: f64,
-    /// Squared error of the results.
+    /// Squared error, or cross-entropy in nats, of the results.
     pub value_loss: f64,
+    /// Cross-entropy of the think times, in nats; 0 when the network does not predict them.
+    #[serde(default)]
+    pub think_time_loss: f64,
     /// Cross-entropy of the auxiliary targets, in nats.
     pub auxiliary_loss: f64,
     /// Percentage of moves that had the highest logit.
@@ -49,8 +52,8 @@ pub struct Progress {
     metrics: File,
     folder: PathBuf,
     training: Training,
-    /// Sums of loss, policy, value, auxiliary and accuracy.
-    sums: [f64; 5],
+    /// Sums of loss, policy, value, think time, auxiliary and accuracy.
+    sums: [f64; 6],
     count: u64,
     since: Instant,
 }
@@ -78,7 +81,7 @@ impl Progress {
             metrics: OpenOptions::new().append(true).open(&path)?,
             folder: folder.to_owned(),
             training: training.clone(),
-            sums: [0.0; 5],
+            sums: [0.0; 6],
             count: 0,
             since: Instant::now(),
         })
@@ -90,8 +93,9 @@ impl Progress {
     ///
     /// When the metrics cannot be written.
     pub fn step(&mut self, step: u64, losses: &Losses, rate: f64, norm: f64) -> Result<f64> {
-        let figures = [&losses.total, &losses.policy, &losses.value, &losses.auxiliary, &losses.accuracy]
-            .map(|tensor: &Tensor| tensor.double_value(&[]));
+        let Losses { total, policy, value, think_time, auxiliary, accuracy } = losses;
+        let figures =
+            [total, policy, value, think_time, auxiliary, accuracy].map(|tensor: &Tensor| tensor.double_value(&[]));
         self.sums.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += figure);
         self.count += 1;
         self.bar.set_position(step);
@@ -103,7 +107,7 @@ impl Progress {
     }
 
     fn line(&mut self, step: u64, rate: f64, norm: f64) -> Result<()> {
-        let [loss, policy, value, auxiliary, accuracy] = self.sums.map(|sum| sum / self.count as f64);
+        let [loss, policy, value, think_time, auxiliary, accuracy] = self.sums.map(|sum| sum / self.count as f64);
         let batch = self.training.batch_size as u64;
         let line = Line {
             step,
@@ -111,6 +115,7 @@ impl Progress {
             loss,
             policy_loss: policy,
             value_loss: value,
+            think_time_loss: think_time,
             auxiliary_loss: auxiliary,
             accuracy: 100.0 * accuracy,
             learning_rate: rate,
@@ -128,7 +133,7 @@ impl Progress {
             let left = (self.training.steps - step) as f64 * batch as f64 / line.positions_per_second;
             println!("step {step}/{}: {message}, {:.0} min left", self.training.steps, left / 60.0);
         }
-        self.sums = [0.0; 5];
+        self.sums = [0.0; 6];
         self.count = 0;
         self.since = Instant::now();
         Ok(())
@@ -149,8 +154,7 @@ impl Progress {
         let accuracy = vec![curve("top-1 (%)", |line| line.accuracy)];
         picture::curves(
             &self.folder.join("curves.svg"),
-            "positions seen",
-            &[("training loss", losses), ("training accuracy", accuracy)],
+            &[("training loss", "positions seen", losses), ("training accuracy", "positions seen", accuracy)],
         )
     }
 }

@@ -48,6 +48,7 @@ pub(crate) fn tiny_recipe(folder: &Path, steps: u64) -> PathBuf {
 name = "tiny"
 
 [network]
+encoding = "otter/1"
 stem = [8, 16]
 residual_blocks = 1
 time = true
@@ -114,7 +115,7 @@ pub(crate) mod training {
         sync::{Arc, atomic::AtomicBool},
     };
 
-    use zeitnot_trainer::train::{Compute, Options};
+    use zeitnot_trainer::train::{Compute, Options, Precision};
 
     pub(crate) fn options(config: &Path, data: &Path, out: &Path) -> Options {
         Options {
@@ -124,8 +125,11 @@ pub(crate) mod training {
             resume: false,
             init: None,
             without: Vec::new(),
+            teachers: Vec::new(),
             steps: None,
+            stop_after: None,
             device: Compute::Cpu,
+            precision: Precision::Full,
             threads: 1,
             feed_threads: 2,
         }
