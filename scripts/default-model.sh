@@ -63,6 +63,7 @@ for class in rapid blitz; do
     --json models/zeitnot-$class.json
 done
 ship --metrics models/zeitnot.json --out models/zeitnot.onnx
+cp "$(ls -d "$work"/zeitnot-first/step-* | tail -n 1)/network.safetensors" models/zeitnot-first.safetensors
 cp "$work/zeitnot-first/curves.svg" models/zeitnot-training-1.svg
 cp "$work/zeitnot/curves.svg" models/zeitnot-training-2.svg
 # The card; steps are those of the newest checkpoints.
