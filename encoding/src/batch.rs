@@ -74,6 +74,14 @@ impl Values {
         }
     }
 
+    fn write_bytes(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Values::Float(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            Values::Integer(values) => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+            Values::Boolean(values) => bytes.extend(values.iter().map(|&value| u8::from(value))),
+        }
+    }
+
     fn append(&mut self, other: &Values) {
         match (self, other) {
             (Values::Float(values), Values::Float(more)) => values.extend_from_slice(more),
@@ -137,6 +145,11 @@ impl Batch {
         for (input, values) in self.encoding.inputs().iter().zip(&mut self.values) {
             values.resize(self.rows * input.size());
         }
+    }
+
+    /// Appends all values, little-endian, one input after the other in the encoding's order.
+    pub fn write_bytes(&self, bytes: &mut Vec<u8>) {
+        self.values.iter().for_each(|values| values.write_bytes(bytes));
     }
 
     /// Removes all rows and keeps the memory.

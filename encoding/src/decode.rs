@@ -50,19 +50,17 @@ impl LegalMoves {
 
     /// Softmax over the legal moves. `policy` holds 4,208 logits.
     pub fn probabilities(&self, policy: &[f32]) -> Vec<f32> {
-        let logits =
-            self.indices.iter().map(|&index| policy.get(usize::from(index)).copied().unwrap_or(f32::NEG_INFINITY));
-        softmax(logits)
+        softmax(gather(&self.indices, policy).into_iter())
     }
 
     /// All legal moves, most probable first; equals in vocabulary order. `policy` holds 4,208 logits.
     pub fn rank(&self, position: &Chess, policy: &[f32]) -> Vec<RankedMove> {
-        self.top(position, policy, self.len())
+        self.top(position, &gather(&self.indices, policy), self.len())
     }
 
-    /// The `k` most probable legal moves. `policy` holds 4,208 logits.
-    pub fn top(&self, position: &Chess, policy: &[f32], k: usize) -> Vec<RankedMove> {
-        let probabilities = self.probabilities(policy);
+    /// The `k` most probable legal moves. `logits` are those of the legal moves, in the order of [`Self::indices`].
+    pub fn top(&self, position: &Chess, logits: &[f32], k: usize) -> Vec<RankedMove> {
+        let probabilities = softmax(logits.iter().copied());
         let mut order = self
             .moves
             .iter()
@@ -82,6 +80,11 @@ impl LegalMoves {
             })
             .collect()
     }
+}
+
+/// The logits at these indices of a policy's 4,208.
+pub fn gather(indices: &[u16], policy: &[f32]) -> Vec<f32> {
+    indices.iter().map(|&index| policy.get(usize::from(index)).copied().unwrap_or(f32::NEG_INFINITY)).collect()
 }
 
 /// Softmax, computed in double precision.

@@ -23,7 +23,7 @@ pub enum Command {
     Serve(Configured),
     /// Print the effective options as a TOML file
     Config(Configured),
-    /// Open the model, run it once, and say what it is
+    /// Open the models, check them, and say what they are
     Check(Configured),
 }
 
@@ -44,10 +44,10 @@ impl Cli {
     ///
     /// # Errors
     ///
-    /// When the file cannot be read or an option is out of range. Wrong flags end the process with a usage message.
+    /// When the file cannot be read or an option is out of range. A [`clap::Error`] for wrong flags, or a wish for help.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
         let arguments = arguments.into_iter().collect::<Vec<_>>();
-        let first = Cli::from_arg_matches(&Cli::command().get_matches_from(&arguments))?;
+        let first = Cli::from_arg_matches(&Cli::command().try_get_matches_from(&arguments)?)?;
         let cli = match &first.command.configured().config {
             None => first,
             Some(path) => {
@@ -56,7 +56,7 @@ impl Cli {
                 let from_file = file_as_flags(path, &serve)?;
                 let (program, typed) = arguments.split_at(2.min(arguments.len()));
                 let all = program.iter().chain(&from_file).chain(typed);
-                Cli::from_arg_matches(&Cli::command().get_matches_from(all))?
+                Cli::from_arg_matches(&Cli::command().try_get_matches_from(all)?)?
             }
         };
         cli.command.configured().options.check()?;

@@ -4,7 +4,6 @@
 
 use std::{
     ffi::OsString,
-    fmt::Write,
     fs,
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -13,10 +12,16 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Command, ValueEnum};
+use serde::{Serialize, Serializer};
+use tonic::codegen::http::Uri;
+use tracing_subscriber::EnvFilter;
 use zeitnot_inference::Device;
 
+use crate::{batcher::Limits, keys::Keys, model_files, tls};
+
 /// The options.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 #[command(next_help_heading = "Options of the server")]
 pub struct Config {
     /// Where gRPC is served
@@ -25,13 +30,21 @@ pub struct Config {
     /// Where /live, /ready and /metrics are served over HTTP
     #[arg(long, env = "ZEITNOT_ADMIN_LISTEN", default_value = "0.0.0.0:9090")]
     pub admin_listen: SocketAddr,
-    /// Model file (ONNX); the embedded model when not given
-    #[arg(long, env = "ZEITNOT_MODEL")]
-    pub model: Option<PathBuf>,
+    /// Model files (ONNX) and directories of them, separated by commas; the first model is the default one. The embedded
+    /// model when not given
+    #[arg(long, env = "ZEITNOT_MODEL", value_delimiter = ',', num_args = 1, action = clap::ArgAction::Set)]
+    pub model: Vec<PathBuf>,
+    /// Name of the model for requests that name none; the first when not given
+    #[arg(long, env = "ZEITNOT_DEFAULT_MODEL")]
+    pub default_model: Option<String>,
+    /// How often to look whether files of models, keys and certificates have changed, in milliseconds; 0: at SIGHUP alone
+    #[arg(long, env = "ZEITNOT_WATCH_MS", default_value_t = 5_000)]
+    pub watch_ms: u64,
     /// ONNX Runtime library; where ORT_DYLIB_PATH points when not given
     #[arg(long, env = "ZEITNOT_ONNXRUNTIME")]
     pub onnxruntime: Option<PathBuf>,
     /// Where to run the model: auto, cpu or cuda
+    #[serde(serialize_with = "device_name")]
     #[arg(long, env = "ZEITNOT_DEVICE", default_value = "auto")]
     pub device: Device,
     /// Worker threads, one session each; 0 fills the CPU quota
@@ -43,6 +56,15 @@ pub struct Config {
     /// Most requests in one batch
     #[arg(long, env = "ZEITNOT_MAX_BATCH", default_value_t = 8)]
     pub max_batch: usize,
+    /// How long a worker waits for a batch to fill, in microseconds
+    #[arg(long, env = "ZEITNOT_BATCH_DELAY_US", default_value_t = 0)]
+    pub batch_delay_us: u64,
+    /// Memory for recent predictions, in MiB; 0 keeps none
+    #[arg(long, env = "ZEITNOT_CACHE_MIB", default_value_t = 32)]
+    pub cache_mib: u64,
+    /// Whether identical requests under way at the same time are computed once
+    #[arg(long, env = "ZEITNOT_COALESCE", default_value_t = true, action = clap::ArgAction::Set)]
+    pub coalesce: bool,
     /// Most requests waiting or computed at the same time; further ones are refused
     #[arg(long, env = "ZEITNOT_QUEUE", default_value_t = 1024)]
     pub queue: usize,
@@ -55,6 +77,27 @@ pub struct Config {
     /// Most moves in one game
     #[arg(long, env = "ZEITNOT_MAX_MOVES", default_value_t = 1024)]
     pub max_moves: usize,
+    /// Most connections at the same time; further ones are closed
+    #[arg(long, env = "ZEITNOT_MAX_CONNECTIONS", default_value_t = 4_096)]
+    pub max_connections: usize,
+    /// Most requests at the same time on one connection
+    #[arg(long, env = "ZEITNOT_MAX_STREAMS", default_value_t = 1_024)]
+    pub max_streams: u32,
+    /// How long a connection may take to say its first word and agree on TLS, in milliseconds
+    #[arg(long, env = "ZEITNOT_HANDSHAKE_MS", default_value_t = 10_000)]
+    pub handshake_ms: u64,
+    /// Certificate chain (PEM); with it connections are encrypted
+    #[arg(long, env = "ZEITNOT_TLS_CERT")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, env = "ZEITNOT_TLS_KEY")]
+    pub tls_key: Option<PathBuf>,
+    /// Authority (PEM) that must have signed the clients' certificates; without it clients need none
+    #[arg(long, env = "ZEITNOT_TLS_CLIENT_CA")]
+    pub tls_client_ca: Option<PathBuf>,
+    /// File of API keys (TOML); without it nobody is asked for one
+    #[arg(long, env = "ZEITNOT_API_KEYS")]
+    pub api_keys: Option<PathBuf>,
     /// How long to go on serving after a request to terminate, while balancers learn of it, in milliseconds
     #[arg(long, env = "ZEITNOT_DRAIN_DELAY_MS", default_value_t = 3_000)]
     pub drain_delay_ms: u64,
@@ -64,6 +107,15 @@ pub struct Config {
     /// Whether the server describes its services to clients
     #[arg(long, env = "ZEITNOT_REFLECTION", default_value_t = true, action = clap::ArgAction::Set)]
     pub reflection: bool,
+    /// Share of the requests that are logged, from 0 to 1; failures of the server always are
+    #[arg(long, env = "ZEITNOT_ACCESS_LOG", default_value_t = 0.01)]
+    pub access_log: f64,
+    /// Where traces are sent by OTLP over gRPC, such as http://localhost:4317; nowhere when not given
+    #[arg(long, env = "ZEITNOT_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
+    /// Share of the requests that are traced when their callers do not say, from 0 to 1
+    #[arg(long, env = "ZEITNOT_OTLP_SAMPLE", default_value_t = 1.0)]
+    pub otlp_sample: f64,
     /// What to log, such as info or zeitnot_server=debug
     #[arg(long, env = "ZEITNOT_LOG", default_value = "info,ort=warn")]
     pub log: String,
@@ -73,7 +125,8 @@ pub struct Config {
 }
 
 /// How to log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
     /// Lines for people.
     Text,
@@ -94,6 +147,8 @@ impl Config {
             ("queue", self.queue),
             ("max-moves", self.max_moves),
             ("max-message-bytes", self.max_message_bytes),
+            ("max-connections", self.max_connections),
+            ("max-streams", self.max_streams as usize),
         ];
         for (name, value) in counts {
             if value == 0 {
@@ -105,15 +160,68 @@ impl Config {
                 bail!("--{name}: {value} is more than 4096");
             }
         }
-        if self.max_deadline_ms == 0 {
-            bail!("--max-deadline-ms: must be at least 1");
+        for (name, value) in [("max-deadline-ms", self.max_deadline_ms), ("handshake-ms", self.handshake_ms)] {
+            if value == 0 {
+                bail!("--{name}: must be at least 1");
+            }
+        }
+        for (name, value) in [("access-log", self.access_log), ("otlp-sample", self.otlp_sample)] {
+            if !(0.0..=1.0).contains(&value) {
+                bail!("--{name}: {value} is not between 0 and 1");
+            }
+        }
+        EnvFilter::try_new(&self.log).with_context(|| format!("--log: cannot read `{}`", self.log))?;
+        if let Some(endpoint) = &self.otlp_endpoint {
+            let uri = endpoint.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.authority().is_some());
+            uri.with_context(|| format!("--otlp-endpoint: `{endpoint}` is not like http://localhost:4317"))?;
         }
         Ok(())
     }
 
-    /// The number of workers meant.
+    /// What is wrong with the files the options name, before anything listens. Models are looked for, not loaded.
+    ///
+    /// # Errors
+    ///
+    /// A sentence for people, naming the option and the file.
+    pub fn check_files(&self) -> Result<()> {
+        model_files::find(&self.model)?;
+        tls::read(self)?;
+        self.api_keys.as_deref().map(Keys::read).transpose()?;
+        if let Some(path) = self.onnxruntime.as_ref().filter(|path| !path.is_file()) {
+            bail!("--onnxruntime: {}: there is no such file; `make setup` installs it", path.display());
+        }
+        Ok(())
+    }
+
+    /// Bounds of a model's queue.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            capacity: self.queue,
+            max_batch: self.max_batch,
+            delay: Duration::from_micros(self.batch_delay_us),
+            workers: self.worker_count(),
+        }
+    }
+
+    /// Files of keys and certificates.
+    pub fn credential_files(&self) -> Vec<PathBuf> {
+        let files = [&self.tls_cert, &self.tls_key, &self.tls_client_ca, &self.api_keys];
+        files.into_iter().flatten().cloned().collect()
+    }
+
+    /// How often files are looked at; zero for never.
+    pub fn watch_interval(&self) -> Duration {
+        Duration::from_millis(self.watch_ms)
+    }
+
+    /// How long a connection may take until it can be used.
+    pub fn handshake_limit(&self) -> Duration {
+        Duration::from_millis(self.handshake_ms)
+    }
+
+    /// The number of workers of each model.
     pub fn worker_count(&self) -> usize {
-        // Follows the CPU affinity and the cgroup's quota, v1 and v2.
+        // The standard library follows the CPU affinity and the cgroup's quota, v1 and v2.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if self.workers == 0 { (cores / self.threads).max(1) } else { self.workers }
     }
@@ -133,51 +241,22 @@ impl Config {
         Duration::from_millis(self.drain_limit_ms)
     }
 
-    /// The values as a TOML file that means the same.
-    pub fn to_toml(&self) -> String {
-        let text = |value: &dyn std::fmt::Display| toml::Value::String(value.to_string());
-        let number = |value: u64| toml::Value::Integer(i64::try_from(value).unwrap_or(i64::MAX));
-        let device = match self.device {
-            Device::Auto => "auto",
-            Device::Cpu => "cpu",
-            Device::Cuda => "cuda",
-        };
-        let format = match self.log_format {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        };
-        let values = [
-            ("listen", Some(text(&self.listen))),
-            ("admin-listen", Some(text(&self.admin_listen))),
-            ("model", self.model.as_ref().map(|path| text(&path.display()))),
-            ("onnxruntime", self.onnxruntime.as_ref().map(|path| text(&path.display()))),
-            ("device", Some(text(&device))),
-            ("workers", Some(number(self.workers as u64))),
-            ("threads", Some(number(self.threads as u64))),
-            ("max-batch", Some(number(self.max_batch as u64))),
-            ("queue", Some(number(self.queue as u64))),
-            ("max-deadline-ms", Some(number(self.max_deadline_ms))),
-            ("max-message-bytes", Some(number(self.max_message_bytes as u64))),
-            ("max-moves", Some(number(self.max_moves as u64))),
-            ("drain-delay-ms", Some(number(self.drain_delay_ms))),
-            ("drain-limit-ms", Some(number(self.drain_limit_ms))),
-            ("reflection", Some(toml::Value::Boolean(self.reflection))),
-            ("log", Some(text(&self.log))),
-            ("log-format", Some(text(&format))),
-        ];
-        let mut lines = String::new();
-        for (key, value) in values {
-            match value {
-                Some(value) => {
-                    let _ = writeln!(lines, "{key} = {value}"); // Writing to a String cannot fail.
-                }
-                None => {
-                    let _ = writeln!(lines, "# {key} = \"\"");
-                }
-            }
-        }
-        lines
+    /// The values as a TOML file that means the same. Options without a value are left out.
+    ///
+    /// # Errors
+    ///
+    /// When a path is not valid Unicode.
+    pub fn to_toml(&self) -> Result<String> {
+        Ok(toml::to_string(self)?)
     }
+}
+
+fn device_name<S: Serializer>(device: &Device, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match device {
+        Device::Auto => "auto",
+        Device::Cpu => "cpu",
+        Device::Cuda => "cuda",
+    })
 }
 
 /// Reads a TOML file as the flags it stands for, except where the environment already gives a value.
@@ -197,11 +276,23 @@ pub fn file_as_flags(path: &Path, command: &Command) -> Result<Vec<OsString>> {
         if argument.get_env().is_some_and(|variable| std::env::var_os(variable).is_some()) {
             continue;
         }
+        if matches!(value, toml::Value::Array(texts) if texts.is_empty()) {
+            continue;
+        }
         let value = match value {
             toml::Value::String(text) => text.clone(),
             toml::Value::Integer(number) => number.to_string(),
             toml::Value::Boolean(on) => on.to_string(),
-            other => bail!("{}: `{key}` is a {}, not a text, number or true/false", path.display(), other.type_str()),
+            toml::Value::Float(number) => number.to_string(),
+            toml::Value::Array(texts) => {
+                let texts = texts.iter().map(toml::Value::as_str).collect::<Option<Vec<_>>>();
+                texts.with_context(|| format!("{}: `{key}` holds something else than texts", path.display()))?.join(",")
+            }
+            other => bail!(
+                "{}: `{key}` is a {}, not a text, number, true/false or list of texts",
+                path.display(),
+                other.type_str()
+            ),
         };
         flags.push(OsString::from(format!("--{key}={value}")));
     }

@@ -40,15 +40,38 @@ pub enum ServiceError {
         /// When trying again may succeed.
         retry_after: Duration,
     },
+    /// The request could not be ready by its deadline, with what is before it in the queue.
+    #[error("the queue is too long for the request's deadline")]
+    NotInTime {
+        /// When trying again may succeed.
+        retry_after: Duration,
+    },
+    /// The client has used up what its key may.
+    #[error("the key's limit of {what} is reached")]
+    ClientLimit {
+        /// Which limit.
+        what: &'static str,
+        /// When trying again may succeed.
+        retry_after: Duration,
+    },
+    /// The request's key is missing, unknown or expired.
+    #[error("not authenticated: {0}")]
+    Unauthenticated(&'static str),
+    /// The caller may not do this.
+    #[error("not permitted: {0}")]
+    Forbidden(&'static str),
+    /// The models could not be reloaded; what was served is served on.
+    #[error("nothing was changed: {0}")]
+    ReloadFailed(String),
     /// The client's or the server's deadline passed.
     #[error("the deadline passed before the prediction was ready")]
     DeadlineExceeded,
     /// The models are still being loaded.
     #[error("the models are being loaded")]
     Starting,
-    /// The worker that held the request is gone.
-    #[error("the request was lost when its worker stopped")]
-    WorkerLost,
+    /// No worker can open the model.
+    #[error("no worker can open the model")]
+    NoWorker,
     /// The model could not be run.
     #[error("the model could not be run")]
     Inference,
@@ -59,9 +82,14 @@ impl ServiceError {
         match self {
             ServiceError::Invalid(_) => Code::InvalidArgument,
             ServiceError::UnknownModel(_) => Code::NotFound,
-            ServiceError::Overloaded { .. } => Code::ResourceExhausted,
+            ServiceError::Overloaded { .. } | ServiceError::NotInTime { .. } | ServiceError::ClientLimit { .. } => {
+                Code::ResourceExhausted
+            }
+            ServiceError::Unauthenticated(_) => Code::Unauthenticated,
+            ServiceError::Forbidden(_) => Code::PermissionDenied,
+            ServiceError::ReloadFailed(_) => Code::FailedPrecondition,
             ServiceError::DeadlineExceeded => Code::DeadlineExceeded,
-            ServiceError::Starting | ServiceError::WorkerLost => Code::Unavailable,
+            ServiceError::Starting | ServiceError::NoWorker => Code::Unavailable,
             ServiceError::Inference => Code::Internal,
         }
     }
@@ -73,7 +101,12 @@ impl ServiceError {
             ServiceError::Overloaded { .. } => "QUEUE_FULL",
             ServiceError::DeadlineExceeded => "DEADLINE",
             ServiceError::Starting => "STARTING",
-            ServiceError::WorkerLost => "WORKER_LOST",
+            ServiceError::NoWorker => "NO_WORKER",
+            ServiceError::NotInTime { .. } => "QUEUE_TOO_LONG",
+            ServiceError::ClientLimit { .. } => "CLIENT_LIMIT",
+            ServiceError::Unauthenticated(_) => "UNAUTHENTICATED",
+            ServiceError::Forbidden(_) => "FORBIDDEN",
+            ServiceError::ReloadFailed(_) => "RELOAD_FAILED",
             ServiceError::Inference => "INFERENCE_FAILED",
         }
     }
@@ -89,13 +122,18 @@ impl From<ServiceError> for Status {
                     details.add_bad_request_violation(field, problem);
                 }
             }
-            ServiceError::Overloaded { retry_after } => {
+            ServiceError::Overloaded { retry_after }
+            | ServiceError::NotInTime { retry_after }
+            | ServiceError::ClientLimit { retry_after, .. } => {
                 details.set_retry_info(Some(*retry_after));
             }
             ServiceError::UnknownModel(_)
             | ServiceError::DeadlineExceeded
             | ServiceError::Starting
-            | ServiceError::WorkerLost
+            | ServiceError::NoWorker
+            | ServiceError::Unauthenticated(_)
+            | ServiceError::Forbidden(_)
+            | ServiceError::ReloadFailed(_)
             | ServiceError::Inference => {}
         }
         Status::with_error_details(error.code(), error.to_string(), details)

@@ -2,27 +2,41 @@
 //!
 //! # Layout
 //!
-//! One request: [`service`] -> [`deadline`] -> [`wire`] (validation) -> [`batcher`] (admission, queue) -> [`worker`]
-//! (ONNX Runtime) -> [`wire`] (answer); errors become statuses in [`error`].
+//! One request: [`connections`] -> [`observe`] (counts, traces, logs) -> [`access`] (keys, limits) -> [`service`] ->
+//! [`deadline`] -> [`wire`] (validation) -> [`cache`] -> [`batcher`] (admission; what waits is in [`jobs`]) -> [`worker`]
+//! (ONNX Runtime; what runs [`cost`]) -> [`wire`] (answer); errors become statuses in [`error`].
 //!
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
-//! - [`models`]: the models being served.
+//! - [`models`]: what is served and how it is loaded, from [`model_files`], after a [`selfcheck`]. [`reload`]: changes it.
+//! - [`credentials`]: API [`keys`] and [`tls`], kept current. [`watch`]: notices changed files.
 //! - [`config`], [`cli`]: options and commands.
-//! - [`counting`], [`metrics`], [`admin`], [`telemetry`]: what operators see.
+//! - [`metrics`], [`admin`], [`telemetry`]: what operators see.
 
+pub mod access;
 pub mod admin;
 pub mod batcher;
+pub mod cache;
 pub mod cli;
 pub mod config;
-pub mod counting;
+pub mod connections;
+pub mod cost;
+pub mod credentials;
 pub mod deadline;
 pub mod error;
+pub mod jobs;
+pub mod keys;
 pub mod metrics;
+pub mod model_files;
 pub mod models;
+pub mod observe;
 pub mod readiness;
+pub mod reload;
+pub mod selfcheck;
 pub mod server;
 pub mod service;
 pub mod shutdown;
 pub mod telemetry;
+pub mod tls;
+pub mod watch;
 pub mod wire;
 pub mod worker;

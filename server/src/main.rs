@@ -1,17 +1,37 @@
-//! `zeitnot`: serves predictions, prints its options, checks a model.
+//! `zeitnot`: serves predictions, prints its options, checks its models.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use zeitnot_inference::{Runtime, Session, SessionOptions};
 use zeitnot_server::{
     cli::{Cli, Command},
     config::Config,
-    models, server, shutdown, telemetry,
+    cost::CostModel,
+    model_files, models, selfcheck,
+    server::{self, Listeners, Signals},
+    shutdown, telemetry,
 };
 
+/// What sysexits.h calls EX_CONFIG.
+const WRONG_CONFIGURATION: u8 = 78;
+
 fn main() -> ExitCode {
-    match run() {
+    let cli = match Cli::read(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => return wrong(&error),
+    };
+    let outcome = match cli.command {
+        Command::Config(configured) => configured.options.to_toml().map(|text| print!("{text}")),
+        Command::Check(configured) => match configured.options.check_files() {
+            Ok(()) => check(&configured.options),
+            Err(error) => return wrong(&error),
+        },
+        Command::Serve(configured) => match configured.options.check_files() {
+            Ok(()) => serve(configured.options),
+            Err(error) => return wrong(&error),
+        },
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("zeitnot: {error:#}");
@@ -20,40 +40,50 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<()> {
-    match Cli::read(std::env::args_os())?.command {
-        Command::Serve(configured) => serve(configured.options),
-        Command::Config(configured) => {
-            print!("{}", configured.options.to_toml());
-            Ok(())
+/// Says what is wrong with the configuration; help and version are asked for in the same way.
+fn wrong(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<clap::Error>() {
+        Some(usage) => {
+            let _ = usage.print(); // There is nowhere else to say it.
+            ExitCode::from(if usage.use_stderr() { WRONG_CONFIGURATION } else { 0 })
         }
-        Command::Check(configured) => check(&configured.options),
+        None => {
+            eprintln!("zeitnot: {error:#}");
+            ExitCode::from(WRONG_CONFIGURATION)
+        }
     }
 }
 
 fn serve(config: Config) -> Result<()> {
-    telemetry::start(&config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listeners = server::Listeners::bind(&config).await?;
+        let _telemetry = telemetry::start(&config)?;
+        let listeners = Listeners::bind(&config).await?;
         tracing::info!(grpc = %listeners.grpc_address()?, admin = %listeners.admin_address()?, "listening");
-        server::run(config, listeners, shutdown::requested()?).await
+        let signals = Signals { shutdown: shutdown::requested()?, hangups: shutdown::hangups()? };
+        let opener = models::onnx_runtime(&config);
+        server::run(config, listeners, opener, signals).await
     })
 }
 
-/// Opens the model, runs it once and prints what it is.
+/// Opens each model, checks it as before serving, and prints what it is.
 fn check(config: &Config) -> Result<()> {
-    let runtime = Runtime::load(config.onnxruntime.as_deref())?;
-    let (file, bytes) = models::read(config.model.as_deref())?;
-    let options = SessionOptions { device: config.device, threads: config.threads };
-    let mut session = Session::from_bytes(&runtime, &file, &bytes, options)?;
-    let start = zeitnot_encoding::Situation::default();
-    let answer = session.run(&zeitnot_encoding::Batch::of(session.encoding(), [&start]))?;
-    let answer = answer.row(0).ok_or_else(|| anyhow::anyhow!("{file}: answers with numbers that are not finite"))?;
-    let metadata = session.metadata();
-    println!("{file}: {} version {}, {}", metadata.name, metadata.version, metadata.encoding);
-    println!("runs on {}, {} bytes", session.provider().name(), bytes.len());
-    println!("trained on: {}", metadata.trained_on);
-    println!("expected score of the standard start: {:.3}", answer.outlook.expected_score);
+    let opener = models::onnx_runtime(config);
+    for file in model_files::read(&config.model)? {
+        let mut model = opener(&file)?;
+        let cost = CostModel::new(config.max_batch);
+        selfcheck::check(&mut *model, &cost, true)?;
+        let metadata = model.metadata();
+        println!("{}: {} version {}, {}", file.source, metadata.name, metadata.version, metadata.encoding);
+        println!("  runs on {}, {} bytes, sha256 {}", model.provider().name(), file.bytes.len(), file.sha256);
+        println!("  trained on: {}", metadata.trained_on);
+        let ms = |rows| cost.estimate(rows).as_secs_f64() * 1e3;
+        println!(
+            "  a run takes {:.2} ms for 1 situation, {:.2} ms for {}",
+            ms(1),
+            ms(config.max_batch),
+            config.max_batch
+        );
+    }
     Ok(())
 }

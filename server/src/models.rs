@@ -1,26 +1,37 @@
-//! The models being served.
+//! The models being served, and how they are loaded.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use anyhow::{Context, Result};
-use tokio::sync::mpsc;
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::sync::{mpsc, oneshot};
 use zeitnot_encoding::{Encoding, encodings};
-use zeitnot_inference::{Metadata, Provider, Runtime, SessionOptions};
+use zeitnot_inference::{InferenceError, Metadata, Provider, Runtime, Session, SessionOptions};
 
 use crate::{
     batcher::{self, Batcher},
+    cache::Cache,
     config::Config,
     error::ServiceError,
-    metrics::Metrics,
-    worker::Plan,
+    metrics::{Metrics, ModelMetrics},
+    model_files::{self, ModelFile},
+    worker::{self, Open, Run},
 };
 
-/// The embedded default model.
-const EMBEDDED: &[u8] = include_bytes!("../../models/zeitnot.onnx");
-const EMBEDDED_NAME: &str = "the embedded model";
-
-/// A model with its queue.
+/// A loaded model with its queue.
+#[derive(Debug)]
 pub struct Model {
+    /// Names this loading of the model in the cache.
+    pub id: u64,
+    /// Where it came from.
+    pub source: String,
+    /// Fingerprint of its file.
+    pub sha256: String,
     /// What the file says of itself.
     pub metadata: Metadata,
     /// How its situations are encoded.
@@ -29,35 +40,17 @@ pub struct Model {
     pub provider: Provider,
     /// Where its requests go.
     pub batcher: Batcher,
+    /// Its figures.
+    pub metrics: ModelMetrics,
 }
 
 /// All models, the default one first.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Models {
     models: Vec<Arc<Model>>,
 }
 
 impl Models {
-    /// Opens the configured model, starts its workers and warms them.
-    ///
-    /// # Errors
-    ///
-    /// When the library or the model cannot be loaded.
-    pub async fn load(config: &Config, metrics: &Metrics, dead: &mpsc::UnboundedSender<usize>) -> Result<Self> {
-        let runtime = Runtime::load(config.onnxruntime.as_deref())?;
-        let (file, bytes) = read(config.model.as_deref())?;
-        let options = SessionOptions { device: config.device, threads: config.threads };
-        let (batcher, queue) = batcher::queue(config.queue, config.max_batch, metrics);
-        let plan =
-            Plan { runtime, file, bytes, options, workers: config.worker_count(), warm_up: vec![1, config.max_batch] };
-        let (metadata, provider) = plan.start(&queue, metrics, dead).await?;
-        let Metadata { name, version, encoding, .. } = &metadata;
-        metrics.models.with_label_values(&[name, version, encoding, provider.name()]).set(1);
-        tracing::info!(name, version, encoding, provider = provider.name(), workers = plan.workers, "model is warm");
-        let encoding = encodings::find(encoding).with_context(|| format!("{}: encoding {encoding}", plan.file))?;
-        Ok(Models { models: vec![Arc::new(Model { metadata, encoding, provider, batcher })] })
-    }
-
     /// A model by its name; the default one when the name is empty.
     ///
     /// # Errors
@@ -76,20 +69,118 @@ impl Models {
     pub fn all(&self) -> &[Arc<Model>] {
         &self.models
     }
+
+    /// Whether there are models and each can be computed.
+    pub fn are_able(&self) -> bool {
+        !self.models.is_empty() && self.models.iter().all(|model| model.batcher.is_able())
+    }
+
+    /// Names that are served here and not there.
+    pub fn names_beyond(&self, others: &Models) -> Vec<String> {
+        let there = others.models.iter().map(|model| &model.metadata.name).collect::<HashSet<_>>();
+        let names = self.models.iter().map(|model| &model.metadata.name);
+        names.filter(|name| !there.contains(name)).cloned().collect()
+    }
 }
 
-/// The bytes of a model file, or of the embedded model.
-///
-/// # Errors
-///
-/// When the file cannot be read.
-pub fn read(path: Option<&Path>) -> Result<(String, Arc<[u8]>)> {
-    match path {
-        None => Ok((EMBEDDED_NAME.to_owned(), EMBEDDED.into())),
-        Some(path) => {
-            let shown = path.display().to_string();
-            let bytes = std::fs::read(path).with_context(|| format!("--model: cannot read {shown}"))?;
-            Ok((shown, bytes.into()))
+/// Opens a session of a model file.
+pub type Opener = Arc<dyn Fn(&ModelFile) -> Result<Box<dyn Run>, InferenceError> + Send + Sync>;
+
+/// Opens sessions in ONNX Runtime, which is loaded at the first.
+pub fn onnx_runtime(config: &Config) -> Opener {
+    let options = SessionOptions { device: config.device, threads: config.threads };
+    let library = config.onnxruntime.clone();
+    Arc::new(move |file| {
+        let runtime = Runtime::load(library.as_deref())?;
+        Ok(Box::new(Session::from_bytes(&runtime, &file.source, &file.bytes, options)?))
+    })
+}
+
+/// Loads models.
+pub struct Loader {
+    config: Arc<Config>,
+    metrics: Metrics,
+    cache: Cache,
+    opener: Opener,
+    changed: mpsc::UnboundedSender<()>,
+}
+
+impl Loader {
+    /// A loader whose workers tell on `changed` when they become unable or able to work, and when they end.
+    pub fn new(
+        config: Arc<Config>,
+        metrics: Metrics,
+        cache: Cache,
+        opener: Opener,
+        changed: mpsc::UnboundedSender<()>,
+    ) -> Self {
+        Loader { config, metrics, cache, opener, changed }
+    }
+
+    /// Reads the model files. Files that are served already are kept as they are; the others are opened, checked and
+    /// warmed.
+    ///
+    /// # Errors
+    ///
+    /// When any file cannot be served, naming it. Nothing is left running of what was begun.
+    pub async fn load(&self, served: &Models) -> Result<Models> {
+        let paths = self.config.model.clone();
+        let files = tokio::task::spawn_blocking(move || model_files::read(&paths)).await??;
+        let mut models = Vec::new();
+        for file in files {
+            let same = served.models.iter().find(|model| model.source == file.source && model.sha256 == file.sha256);
+            models.push(match same {
+                Some(model) => Arc::clone(model),
+                None => {
+                    let source = file.source.clone();
+                    Arc::new(self.open(file).await.with_context(|| format!("{source} cannot be served"))?)
+                }
+            });
         }
+        let mut names = HashSet::new();
+        if let Some(twice) = models.iter().find(|model| !names.insert(&model.metadata.name)) {
+            bail!("{}: another file also holds a model `{}`", twice.source, twice.metadata.name);
+        }
+        if let Some(name) = &self.config.default_model {
+            let place = models.iter().position(|model| &model.metadata.name == name);
+            let place = place.ok_or_else(|| anyhow!("--default-model: no file holds a model `{name}`"))?;
+            models.swap(0, place);
+        }
+        Ok(Models { models })
+    }
+
+    /// Opens one model and starts its workers.
+    async fn open(&self, file: ModelFile) -> Result<Model> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let ModelFile { source, sha256, .. } = file.clone();
+        // The metrics carry the model's name, which the file says; so it is opened once more than there are workers.
+        let name = {
+            let (opener, file) = (Arc::clone(&self.opener), file.clone());
+            tokio::task::spawn_blocking(move || opener(&file).map(|model| model.metadata().name.clone())).await??
+        };
+        let metrics = self.metrics.model(&name);
+        let limits = self.config.limits();
+        let (batcher, queue) = batcher::queue(limits, self.cache.clone(), metrics.clone());
+        let open: Open = {
+            let opener = Arc::clone(&self.opener);
+            Arc::new(move || opener(&file))
+        };
+        let mut warm = Vec::new();
+        for number in 0..limits.workers {
+            let (ready, answer) = oneshot::channel();
+            worker::spawn(number, Arc::clone(&open), queue.clone(), self.changed.clone(), ready)
+                .context("the system gives no thread for a worker")?;
+            warm.push(answer);
+        }
+        let mut opened = None;
+        for answer in warm {
+            opened = Some(answer.await.context("a worker panicked at its start")??);
+        }
+        let (metadata, provider) = opened.context("no worker was started")?;
+        let Metadata { name, version, encoding, .. } = &metadata;
+        tracing::info!(name, version, encoding, provider = provider.name(), workers = limits.workers, "model is warm");
+        let encoding = encodings::find(encoding).with_context(|| format!("encoding {encoding}"))?;
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Model { id, source, sha256, metadata, encoding, provider, batcher, metrics })
     }
 }

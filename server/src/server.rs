@@ -9,17 +9,33 @@ use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
 };
-use tonic::transport::server::{Router, TcpIncoming};
+use tonic::transport::server::Router;
 use tower::layer::util::{Identity, Stack};
 use zeitnot_proto::v1::{model_service_server::ModelServiceServer, prediction_service_server::PredictionServiceServer};
 
 use crate::{
-    admin, config::Config, counting::CountLayer, metrics::Metrics, models::Models, readiness::Readiness,
+    access::AccessLayer,
+    admin,
+    cache::Cache,
+    config::Config,
+    connections,
+    credentials::Credentials,
+    metrics::Metrics,
+    models::{Loader, Models, Opener},
+    observe::ObserveLayer,
+    readiness::Readiness,
+    reload,
     service::Service,
 };
 
 /// How long a worker may take to end when its queue has ended.
 const WORKER_LIMIT: Duration = Duration::from_secs(2);
+/// How often idle connections are pinged, and how long the answer may take.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Largest header list of a request, in bytes.
+const MAX_HEADER_BYTES: u32 = 16 * 1024;
+/// Streams that a client may reset before they were accepted; more end its connection.
+const MAX_PENDING_RESETS: usize = 64;
 
 /// Sockets to serve on.
 pub struct Listeners {
@@ -62,66 +78,86 @@ impl Listeners {
     }
 }
 
-/// Serves until `shutdown` is done and what was accepted is answered.
+/// What may happen to a server from outside.
+pub struct Signals<S> {
+    /// Done when the server is to end.
+    pub shutdown: S,
+    /// A word for every request to reload models, keys and certificates.
+    pub hangups: mpsc::Receiver<()>,
+}
+
+/// Serves until told to end and what was accepted is answered. `opener` opens the models.
 ///
 /// Order of the end: NOT_SERVING; serve on for the drain delay; stop accepting; finish what was accepted, up to the
 /// drain limit.
 ///
 /// # Errors
 ///
-/// When the model cannot be loaded or a port fails.
+/// When a model or the credentials cannot be loaded, or a port fails.
 pub async fn run(
     config: Config,
     listeners: Listeners,
-    shutdown: impl Future<Output = ()> + Send + 'static,
+    opener: Opener,
+    signals: Signals<impl Future<Output = ()> + Send + 'static>,
 ) -> Result<()> {
     let config = Arc::new(config);
     let metrics = Metrics::new()?;
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::new(health, metrics.clone()).await;
+    let credentials = Arc::new(Credentials::read(Arc::clone(&config), metrics.clone())?);
+    let cache = Cache::new(config.cache_mib * 1024 * 1024);
     let models = Arc::new(ArcSwap::from_pointee(Models::default()));
-    let (dead, mut deaths) = mpsc::unbounded_channel();
+    let (changed, mut changes) = mpsc::unbounded_channel();
+    let loader = Loader::new(Arc::clone(&config), metrics.clone(), cache.clone(), opener, changed);
+    let (reloader, reloading) = reload::channel(loader, Arc::clone(&models), metrics.clone());
 
-    let admin = axum::serve(listeners.admin, admin::routes(metrics.clone()));
+    let admin = axum::serve(listeners.admin, admin::routes(metrics.clone(), cache.clone()));
     let admin = tokio::spawn(async move { admin.await });
 
-    let service = Service::new(Arc::clone(&models), Arc::clone(&config));
+    let service = Service::new(Arc::clone(&models), Arc::clone(&config), cache, reloader.clone());
     let (stop, stopped) = oneshot::channel::<()>();
-    let incoming = TcpIncoming::from(listeners.grpc).with_nodelay(Some(true));
-    let router = services(service, &config, metrics.clone())?.add_service(health_service);
+    let incoming = connections::accept(listeners.grpc, &config, Arc::clone(&credentials), metrics.clone());
+    let router = services(service, &config, &credentials, &metrics)?.add_service(health_service);
     let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async {
         let _ = stopped.await; // The sender's end means the same as its word.
     }));
 
-    let loading = Models::load(&config, &metrics, &dead);
-    tokio::pin!(shutdown, loading);
+    let (started, mut starting) = oneshot::channel();
+    let reloading = tokio::spawn(reloading.run(config.model.clone(), config.watch_interval(), started));
+    let Signals { shutdown, mut hangups } = signals;
+    let watching = credentials.keep_current(config.watch_interval());
+    tokio::pin!(shutdown, watching);
     let mut loaded = false;
     loop {
         tokio::select! {
             () = &mut shutdown => break,
-            result = &mut loading, if !loaded => {
-                models.store(Arc::new(result?));
+            result = &mut starting, if !loaded => {
+                result.context("the task that loads models died")??;
                 loaded = true;
-                readiness.set(true).await;
+                metrics.started.set(1);
+                readiness.set(models.load().are_able()).await;
                 tracing::info!("ready");
             }
-            Some(worker) = deaths.recv() => {
-                tracing::error!(worker, "a worker died");
-                readiness.set(false).await;
+            Some(()) = changes.recv(), if loaded => readiness.set(models.load().are_able()).await,
+            Some(()) = hangups.recv() => {
+                credentials.reload();
+                let reloader = reloader.clone();
+                tokio::spawn(async move { reloader.reload().await }); // The log tells its outcome.
             }
-            ended = &mut grpc => {
-                return ended.context("the gRPC server died")?.context("the gRPC server failed");
-            }
+            () = &mut watching => {}
+            ended = &mut grpc => return ended.context("the gRPC server died")?.context("the gRPC server failed"),
         }
     }
 
     readiness.set(false).await;
     drain(&config, stop, grpc).await?;
     admin.abort();
-    // The queue ends with its last sender, and the workers with their queue.
+    reloading.abort();
+    // A queue ends with its model, and the workers with their queue.
+    let workers = models.load().all().iter().map(|model| model.metrics.workers.clone()).collect::<Vec<_>>();
     models.store(Arc::new(Models::default()));
-    while metrics.workers.get() > 0 {
-        let Ok(Some(_)) = tokio::time::timeout(WORKER_LIMIT, deaths.recv()).await else { break };
+    while workers.iter().any(|workers| workers.get() > 0) {
+        let Ok(Some(())) = tokio::time::timeout(WORKER_LIMIT, changes.recv()).await else { break };
     }
     tracing::info!("stopped");
     Ok(())
@@ -145,11 +181,25 @@ async fn drain(config: &Config, stop: oneshot::Sender<()>, mut grpc: JoinHandle<
 /// How a gRPC server ends.
 type Served = Result<(), tonic::transport::Error>;
 
+/// Layers of every service, the outer one first.
+type Layers = Stack<AccessLayer, Stack<ObserveLayer, Identity>>;
+
 /// Everything the gRPC port serves, but health.
-fn services(service: Service, config: &Config, metrics: Metrics) -> Result<Router<Stack<CountLayer, Identity>>> {
+fn services(
+    service: Service,
+    config: &Config,
+    credentials: &Arc<Credentials>,
+    metrics: &Metrics,
+) -> Result<Router<Layers>> {
     let limit = config.max_message_bytes;
     Ok(tonic::transport::Server::builder()
-        .layer(CountLayer::new(metrics))
+        .max_concurrent_streams(config.max_streams)
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
+        .layer(ObserveLayer::new(metrics.clone(), config.access_log))
+        .layer(AccessLayer::new(Arc::clone(credentials)))
         .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
         .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)
         .add_service(PredictionServiceServer::new(service.clone()).max_decoding_message_size(limit))

@@ -1,101 +1,126 @@
 //! The gRPC services.
 
-use std::{future::Future, sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tonic::{Code, Request, Response, Status};
-use tracing::Instrument;
+use tonic::{Extensions, Request, Response, Status};
 use zeitnot_encoding::Batch;
 use zeitnot_proto::v1::{
     GetModelRequest, GetModelResponse, ListModelsRequest, ListModelsResponse, PredictRequest, PredictResponse,
-    model_service_server::ModelService, prediction_service_server::PredictionService,
+    ReloadModelsRequest, ReloadModelsResponse, model_service_server::ModelService,
+    prediction_service_server::PredictionService,
 };
 
-use crate::{config::Config, deadline, error::ServiceError, models::Models, wire};
+use crate::{
+    access::Caller,
+    batcher::Reply,
+    cache::{Cache, Key},
+    config::Config,
+    deadline,
+    error::ServiceError,
+    models::{Model, Models},
+    observe::ModelNote,
+    reload::Reloader,
+    wire::{self, Query},
+};
 
 /// Answers requests.
 #[derive(Clone)]
 pub struct Service {
     models: Arc<ArcSwap<Models>>,
     config: Arc<Config>,
+    cache: Cache,
+    reloader: Reloader,
 }
 
 impl Service {
     /// A service over models that may still be loading.
-    pub fn new(models: Arc<ArcSwap<Models>>, config: Arc<Config>) -> Self {
-        Service { models, config }
+    pub fn new(models: Arc<ArcSwap<Models>>, config: Arc<Config>, cache: Cache, reloader: Reloader) -> Self {
+        Service { models, config, cache, reloader }
     }
 
     async fn predict(&self, request: Request<PredictRequest>) -> Result<PredictResponse, ServiceError> {
         let deadline = deadline::of(request.metadata(), self.config.max_deadline());
-        let query = wire::query(request.into_inner(), self.config.max_moves)?;
-        let model = self.models.load().get(&query.model)?;
-        let span = tracing::Span::current();
-        span.record("model", model.metadata.name.as_str());
+        let (_, extensions, request) = request.into_parts();
+        let query = wire::query(request, self.config.max_moves)?;
+        let model = self.model(&query.model, &extensions)?;
         if let Some(over) = query.game.over() {
             return Ok(wire::over(&query, over, &model));
         }
-        let input = Batch::of(model.encoding, [&query.situation]);
-        let reply = model.batcher.submit(input, deadline).await?;
+        let reply = self.compute(&query, &model, deadline).await?;
+        let span = tracing::Span::current();
         span.record("queue_ms", reply.queue.as_secs_f64() * 1e3);
         span.record("inference_ms", reply.inference.as_secs_f64() * 1e3);
+        span.record("batch_size", reply.batch_size);
         Ok(wire::response(&query, &reply, &model))
     }
 
-    /// Logs a request; [`crate::counting`] counts it.
-    async fn observe<T>(
-        &self,
-        method: &'static str,
-        answer: impl Future<Output = Result<T, ServiceError>>,
-    ) -> Result<Response<T>, Status> {
-        let arrived = Instant::now();
-        let (model, queue_ms, inference_ms) = (tracing::field::Empty, tracing::field::Empty, tracing::field::Empty);
-        let span = tracing::info_span!("request", id = request_id(), method, model, queue_ms, inference_ms);
-        let result = answer.instrument(span.clone()).await.map_err(Status::from);
-        let _entered = span.enter();
-        let code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        let took = arrived.elapsed().as_secs_f64() * 1e3;
-        match &result {
-            Ok(_) => tracing::debug!(took_ms = took, "answered"),
-            Err(status) => tracing::info!(took_ms = took, ?code, message = status.message(), "failed"),
+    /// A prediction that was kept, or a new one.
+    async fn compute(&self, query: &Query, model: &Model, deadline: std::time::Instant) -> Result<Reply, ServiceError> {
+        let input = Batch::of(model.encoding, [&query.situation]);
+        let legal = query.legal.indices();
+        let key = (self.cache.is_on() || self.config.coalesce).then(|| Key::new(model.id, &input, legal));
+        if let Some(prediction) = key.and_then(|key| self.cache.get(&key)) {
+            model.metrics.cache_hits.inc();
+            return Ok(Reply::kept(prediction));
         }
-        result.map(Response::new)
+        model.metrics.cache_misses.inc();
+        model.batcher.submit(input, legal.into(), key, deadline).await
+    }
+
+    /// A model by its name, noted for metrics and logs.
+    fn model(&self, name: &str, extensions: &Extensions) -> Result<Arc<Model>, ServiceError> {
+        let model = self.models.load().get(name)?;
+        if let Some(note) = extensions.get::<ModelNote>() {
+            note.set(&model.metadata.name);
+        }
+        Ok(model)
+    }
+
+    fn described(&self) -> Vec<zeitnot_proto::v1::Model> {
+        let models = self.models.load();
+        models.all().iter().enumerate().map(|(number, model)| wire::model(model, number == 0)).collect()
     }
 }
 
 #[tonic::async_trait]
 impl PredictionService for Service {
     async fn predict(&self, request: Request<PredictRequest>) -> Result<Response<PredictResponse>, Status> {
-        self.observe("Predict", Service::predict(self, request)).await
+        Ok(Response::new(Service::predict(self, request).await?))
     }
 }
 
 #[tonic::async_trait]
 impl ModelService for Service {
     async fn list_models(&self, _: Request<ListModelsRequest>) -> Result<Response<ListModelsResponse>, Status> {
-        let models = self.models.load();
-        let list = || -> Result<ListModelsResponse, ServiceError> {
-            models.get("")?; // Before the models are loaded there is nothing to list, which is not an empty list.
-            let described = models.all().iter().enumerate().map(|(number, model)| wire::model(model, number == 0));
-            Ok(ListModelsResponse { models: described.collect() })
-        };
-        self.observe("ListModels", async { list() }).await
+        self.models.load().get("")?; // Before the models are loaded there is nothing to list, which is not an empty list.
+        Ok(Response::new(ListModelsResponse { models: self.described() }))
     }
 
     async fn get_model(&self, request: Request<GetModelRequest>) -> Result<Response<GetModelResponse>, Status> {
-        let models = self.models.load();
-        let describe = |name: &str| -> Result<GetModelResponse, ServiceError> {
-            let found = models.get(name)?;
-            let is_default = models.all().first().is_some_and(|first| Arc::ptr_eq(first, &found));
-            Ok(GetModelResponse { model: Some(wire::model(&found, is_default)) })
-        };
-        self.observe("GetModel", async { describe(&request.get_ref().name) }).await
+        let model = self.model(&request.get_ref().name, request.extensions())?;
+        let is_default = self.models.load().all().first().is_some_and(|first| first.id == model.id);
+        Ok(Response::new(GetModelResponse { model: Some(wire::model(&model, is_default)) }))
+    }
+
+    async fn reload_models(
+        &self,
+        request: Request<ReloadModelsRequest>,
+    ) -> Result<Response<ReloadModelsResponse>, Status> {
+        may_administer(&request)?;
+        self.models.load().get("")?;
+        let changes = self.reloader.reload().await?;
+        let models = self.described();
+        Ok(Response::new(ReloadModelsResponse { models, loaded: changes.loaded, removed: changes.removed }))
     }
 }
 
-/// A number that names a request in this process's logs.
-fn request_id() -> u64 {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+/// Whether the caller's key is an administrator's or, without keys, the caller is on the same machine.
+fn may_administer<T>(request: &Request<T>) -> Result<(), ServiceError> {
+    match request.extensions().get::<Caller>() {
+        Some(Caller(client)) if client.admin => Ok(()),
+        Some(_) => Err(ServiceError::Forbidden("the key is not an administrator's")),
+        None if request.remote_addr().is_some_and(|address| address.ip().is_loopback()) => Ok(()),
+        None => Err(ServiceError::Forbidden("without API keys, only callers on the same machine may do this")),
+    }
 }

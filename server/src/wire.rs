@@ -6,11 +6,11 @@ use prost_types::Duration as WireDuration;
 use zeitnot_encoding::{
     Conditions, Encoding, Game, GameOver, LegalMoves, RankedMove, RatingSystem, Situation, ThinkTime, TimeControl,
 };
-use zeitnot_inference::RowAnswer;
 use zeitnot_proto::v1;
 
 use crate::{
     batcher::Reply,
+    cache::Prediction,
     error::{ServiceError, Violation},
     models::Model,
 };
@@ -147,8 +147,8 @@ fn time_control(control: Option<v1::TimeControl>, wrong: &mut Vec<Violation>) ->
 
 /// The answer of a game that goes on.
 pub fn response(query: &Query, reply: &Reply, model: &Model) -> v1::PredictResponse {
-    let RowAnswer { policy, outlook, think_time } = &reply.answer;
-    let moves = query.legal.top(query.game.position(), policy, query.top_k);
+    let Prediction { logits, outlook, think_time } = &*reply.prediction;
+    let moves = query.legal.top(query.game.position(), logits, query.top_k);
     let [win, draw, loss] = outlook.wdl.map_or([None; 3], |wdl| wdl.map(Some));
     v1::PredictResponse {
         moves: moves.into_iter().map(move_prediction).collect(),
@@ -162,6 +162,7 @@ pub fn response(query: &Query, reply: &Reply, model: &Model) -> v1::PredictRespo
             inference: Some(duration(reply.inference)),
             batch_size: reply.batch_size as u32,
         }),
+        cached: reply.cached,
     }
 }
 
@@ -194,6 +195,7 @@ pub fn model(model: &Model, is_default: bool) -> v1::Model {
         metrics_json: metadata.metrics,
         license: metadata.license,
         execution_provider: model.provider.name().to_owned(),
+        sha256: model.sha256.clone(),
         is_default,
     }
 }

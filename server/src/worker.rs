@@ -1,21 +1,31 @@
-//! Worker threads: each owns a session and takes batches from the queue.
+//! Worker threads: each owns a session, takes batches from the queue, and gets a new session when its own fails.
 
-use std::{sync::Arc, thread, time::Instant};
-
-use tokio::sync::{mpsc, oneshot};
-use zeitnot_encoding::{Batch, Encoding, Situation};
-use zeitnot_inference::{Answer, InferenceError, Metadata, Provider, Runtime, Session, SessionOptions};
-
-use crate::{
-    batcher::{Queue, Reply},
-    error::ServiceError,
-    metrics::Metrics,
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
 };
 
-/// Something that computes a batch.
+use tokio::sync::{mpsc, oneshot};
+use zeitnot_encoding::{Batch, Encoding, decode::gather};
+use zeitnot_inference::{Answer, InferenceError, Metadata, Provider, Session};
+
+use crate::{batcher::Queue, cache::Prediction, metrics::Held, selfcheck};
+
+/// First and longest pause between attempts to open a model again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Something that computes batches.
 pub trait Run {
     /// How its situations are encoded.
     fn encoding(&self) -> &'static dyn Encoding;
+
+    /// What it says of itself.
+    fn metadata(&self) -> &Metadata;
+
+    /// Where it really runs.
+    fn provider(&self) -> Provider;
 
     /// Computes a batch.
     ///
@@ -30,160 +40,160 @@ impl Run for Session {
         Session::encoding(self)
     }
 
+    fn metadata(&self) -> &Metadata {
+        Session::metadata(self)
+    }
+
+    fn provider(&self) -> Provider {
+        Session::provider(self)
+    }
+
     fn run(&mut self, batch: &Batch) -> Result<Answer, InferenceError> {
         Session::run(self, batch)
     }
 }
 
-/// Takes batches until the queue ends.
-pub fn work(queue: &Queue, model: &mut impl Run, metrics: &Metrics) {
+/// Opens a session of one model; called by each worker, and again when its session fails.
+pub type Open = Arc<dyn Fn() -> Result<Box<dyn Run>, InferenceError> + Send + Sync>;
+
+/// What a worker found when it opened its model.
+pub type Opened = Result<(Metadata, Provider), InferenceError>;
+
+/// Why a worker stopped taking batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The requests' end of the queue is gone.
+    Closed,
+    /// A run failed, and its session is not to be trusted.
+    Failed,
+}
+
+/// Takes batches until the queue ends or a run fails.
+pub fn work(queue: &Queue, model: &mut dyn Run) -> Stop {
+    let metrics = queue.metrics();
+    let pads = model.provider() == Provider::Cuda;
     let mut input = Batch::new(model.encoding(), 0);
-    while let Some(batch) = queue.take() {
+    while let Some(taken) = queue.take() {
         input.clear();
-        let (batch, strangers): (Vec<_>, Vec<_>) = batch.into_iter().partition(|entry| input.append(&entry.input));
-        strangers.into_iter().for_each(|entry| entry.answer(Err(ServiceError::Inference)));
+        let rows = taken.inputs.len();
+        let same = taken.inputs.iter().all(|row| input.append(row));
+        if pads {
+            input.pad(queue.cost().padded(rows));
+        }
         let started = Instant::now();
-        let answer = model.run(&input);
+        let answer = if same { model.run(&input) } else { Err(stranger(model)) };
         let inference = started.elapsed();
         metrics.inference_seconds.observe(inference.as_secs_f64());
-        metrics.batch_rows.observe(batch.len() as f64);
-        if let Err(error) = &answer {
-            metrics.failed_batches.inc();
-            tracing::error!(%error, rows = batch.len(), "the model could not be run");
-        }
-        let batch_size = batch.len();
-        for (row, entry) in batch.into_iter().enumerate() {
-            let queue = started.saturating_duration_since(entry.admitted);
-            let reply = match answer.as_ref().ok().and_then(|answer| answer.row(row)) {
-                Some(answer) => Ok(Reply { answer, queue, inference, batch_size }),
-                None => Err(ServiceError::Inference),
-            };
-            entry.answer(reply);
+        metrics.batch_rows.observe(rows as f64);
+        match answer {
+            Ok(answer) => {
+                queue.cost().observe(input.rows(), inference);
+                taken.complete(inference, |row, legal| prediction(&answer, row, legal));
+            }
+            Err(error) => {
+                metrics.failed_batches.inc();
+                tracing::error!(%error, rows, "the model could not be run");
+                return Stop::Failed; // What was taken fails as it is dropped.
+            }
         }
     }
+    Stop::Closed
 }
 
-/// What the workers of a model need.
-pub struct Plan {
-    /// ONNX Runtime.
-    pub runtime: Runtime,
-    /// Name of the model's file, for errors.
-    pub file: String,
-    /// The model's bytes.
-    pub bytes: Arc<[u8]>,
-    /// How to open it.
-    pub options: SessionOptions,
-    /// Workers to start.
-    pub workers: usize,
-    /// Batch sizes to run once before serving.
-    pub warm_up: Vec<usize>,
+/// An error for a row of another encoding, which no caller makes.
+fn stranger(model: &dyn Run) -> InferenceError {
+    InferenceError::Encoding { found: "another one", expected: model.encoding().name() }
 }
 
-impl Plan {
-    /// Starts the workers and waits until all are warm. `dead` hears of each one that stops while its queue is open.
-    ///
-    /// # Errors
-    ///
-    /// When a session cannot be opened or run.
-    pub async fn start(
-        &self,
-        queue: &Queue,
-        metrics: &Metrics,
-        dead: &mpsc::UnboundedSender<usize>,
-    ) -> Result<(Metadata, Provider), InferenceError> {
-        let mut warm = Vec::new();
-        for number in 0..self.workers {
-            let (ready, answer) = oneshot::channel();
-            warm.push(answer);
-            self.spawn(number, queue.clone(), metrics.clone(), dead.clone(), ready)?;
-        }
-        // A thread that died before it could answer is as bad as a model that cannot be run.
-        let lost = |problem: &str| InferenceError::Model { file: self.file.clone(), problem: problem.to_owned() };
-        let mut opened = Err(lost("no worker was started"));
-        for answer in warm {
-            opened = Ok(answer.await.unwrap_or_else(|_| Err(lost("a worker died at its start")))?);
-        }
-        opened
-    }
-
-    fn spawn(
-        &self,
-        number: usize,
-        queue: Queue,
-        metrics: Metrics,
-        dead: mpsc::UnboundedSender<usize>,
-        ready: oneshot::Sender<Result<(Metadata, Provider), InferenceError>>,
-    ) -> Result<(), InferenceError> {
-        let (runtime, file, bytes) = (self.runtime.clone(), self.file.clone(), Arc::clone(&self.bytes));
-        let (options, sizes) = (self.options, self.warm_up.clone());
-        let body = move || {
-            let opened = Session::from_bytes(&runtime, &file, &bytes, options);
-            let warmed = opened.and_then(|mut session| warm_up(&mut session, &sizes).map(|()| session));
-            drop(bytes);
-            let mut session = match warmed {
-                Ok(session) => session,
-                Err(error) => {
-                    let _ = ready.send(Err(error)); // Nobody listens when another worker failed first.
-                    return;
-                }
-            };
-            let alive = Alive::new(number, &metrics, dead);
-            let _ = ready.send(Ok((session.metadata().clone(), session.provider()))); // As above.
-            work(&queue, &mut session, &metrics);
-            drop(session);
-            drop(alive); // Last, so that who waits for it knows that ONNX Runtime is left alone.
-        };
-        let spawned = thread::Builder::new().name(format!("worker-{number}")).spawn(body);
-        spawned.map(drop).map_err(|source| InferenceError::Read { file: format!("worker-{number}"), source })
-    }
+fn prediction(answer: &Answer, row: usize, legal: &[u16]) -> Option<Prediction> {
+    let row = answer.row(row)?;
+    let logits = gather(legal, &row.policy).into();
+    Some(Prediction { logits, outlook: row.outlook, think_time: row.think_time })
 }
 
-/// Runs each size once, so that the first request finds memory and kernels ready.
-fn warm_up(session: &mut Session, sizes: &[usize]) -> Result<(), InferenceError> {
-    for &size in sizes {
-        let situations = vec![Situation::default(); size];
-        session.run(&Batch::of(session.encoding(), &situations))?;
-    }
-    Ok(())
-}
-
-/// Counts a worker while it lives and reports its end.
-struct Alive {
+/// Starts a worker. It tells on `ready` what it opened, once it is warm, and on `changed` whenever it becomes unable or
+/// able to work, and when it ends.
+///
+/// # Errors
+///
+/// When the system gives no thread.
+pub fn spawn(
     number: usize,
-    metrics: Metrics,
-    dead: mpsc::UnboundedSender<usize>,
+    open: Open,
+    queue: Queue,
+    changed: mpsc::UnboundedSender<()>,
+    ready: oneshot::Sender<Opened>,
+) -> std::io::Result<()> {
+    let body = move || {
+        let warmed = catch_unwind(AssertUnwindSafe(|| {
+            let mut model = open()?;
+            // The first worker teaches the queue what runs cost, all check and warm their sessions.
+            selfcheck::check(&mut *model, queue.cost(), number == 0)?;
+            Ok(model)
+        }));
+        let mut model = match warmed {
+            Ok(Ok(model)) => model,
+            Ok(Err(error)) => return drop(ready.send(Err(error))), // Nobody listens when another worker failed first.
+            Err(_) => return,                                      // Seen by the other end of `ready`.
+        };
+        let alive = Held::new(&queue.metrics().workers);
+        let opened = (model.metadata().clone(), model.provider());
+        drop(ready.send(Ok(opened))); // As above.
+        while let Some(next) = serve(model, &open, &queue, &changed) {
+            model = next;
+        }
+        drop(alive); // Last, so that who waits for it knows that ONNX Runtime is left alone.
+        let _ = changed.send(()); // Nobody listens at shutdown.
+    };
+    thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
 }
 
-impl Alive {
-    fn new(number: usize, metrics: &Metrics, dead: mpsc::UnboundedSender<usize>) -> Self {
-        metrics.workers.inc();
-        Alive { number, metrics: metrics.clone(), dead }
+/// Works with a session until it fails; gives its replacement. Nothing when the queue has ended.
+fn serve(
+    mut model: Box<dyn Run>,
+    open: &Open,
+    queue: &Queue,
+    changed: &mpsc::UnboundedSender<()>,
+) -> Option<Box<dyn Run>> {
+    let metrics = queue.metrics();
+    match catch_unwind(AssertUnwindSafe(|| work(queue, &mut *model))) {
+        Ok(Stop::Closed) => return None,
+        Ok(Stop::Failed) => metrics.replaced_after_error.inc(),
+        Err(_) => {
+            metrics.failed_batches.inc();
+            metrics.replaced_after_panic.inc();
+            tracing::error!("a worker panicked and gets a new session");
+        }
     }
+    // A session that failed may fail again when it is closed.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(model)));
+    reopen(open, queue, changed)
 }
 
-impl Drop for Alive {
-    fn drop(&mut self) {
-        self.metrics.workers.dec();
-        let _ = self.dead.send(self.number); // Nobody listens at shutdown.
+/// Opens the model again, as often as it takes. The worker counts as broken from the first failure on.
+fn reopen(open: &Open, queue: &Queue, changed: &mpsc::UnboundedSender<()>) -> Option<Box<dyn Run>> {
+    let (mut pause, longest) = PAUSES;
+    let mut broken = false;
+    let tell = |broken| {
+        queue.set_broken(broken);
+        let _ = changed.send(()); // Nobody listens at shutdown.
+    };
+    while !queue.is_closed() {
+        match catch_unwind(AssertUnwindSafe(|| open())) {
+            Ok(Ok(model)) => {
+                if broken {
+                    tell(false);
+                }
+                return Some(model);
+            }
+            Ok(Err(error)) => tracing::error!(%error, "a worker cannot open its model again"),
+            Err(_) => tracing::error!("a worker panicked while it opened its model again"),
+        }
+        if !std::mem::replace(&mut broken, true) {
+            tell(true);
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(longest);
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_that_panics_is_counted_and_reported() {
-        let metrics = Metrics::new().unwrap();
-        let (dead, mut deaths) = mpsc::unbounded_channel();
-        let counted = metrics.clone();
-        let worker = thread::spawn(move || {
-            let _alive = Alive::new(3, &counted, dead);
-            assert_eq!(counted.workers.get(), 1);
-            panic!("as a broken library would");
-        });
-        assert!(worker.join().is_err());
-        assert_eq!(deaths.try_recv(), Ok(3));
-        assert_eq!(metrics.workers.get(), 0);
-    }
+    None
 }

@@ -74,7 +74,7 @@ impl Drop for Process {
 #[tokio::test]
 async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
     let slow = slow_model();
-    let flags = ["--model", slow.to_str().unwrap(), "--workers=1", "--drain-delay-ms=0"];
+    let flags = ["--model", slow.to_str().unwrap(), "--workers=1", "--drain-delay-ms=0", "--coalesce=false"];
     let process = Process::start(&flags).await;
     let client = process.client().await;
     let requests = (0..48).map(|_| {
@@ -190,7 +190,7 @@ fn wrong_options_are_named_before_anything_starts() {
     let file = folder.path().join("bad.toml");
     let complaint = |arguments: &[&str]| {
         let output = run(arguments, &[]);
-        assert!(!output.status.success());
+        assert_eq!(output.status.code(), Some(78), "EX_CONFIG");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     std::fs::write(&file, "banana = 1\n").unwrap();
@@ -200,10 +200,19 @@ fn wrong_options_are_named_before_anything_starts() {
     assert!(complaint(&["serve", "--config", path]).contains("line 1"));
     assert!(complaint(&["serve", "--max-batch=0"]).contains("--max-batch: must be at least 1"));
     assert!(complaint(&["serve", "--device=tpu"]).contains("`tpu` is not one of auto, cpu, cuda"));
+    assert!(complaint(&["serve", "--onnxruntime=/nowhere.so"]).contains("there is no such file"));
+    assert!(complaint(&["serve", "--model=/nowhere.onnx"]).contains("--model: cannot read /nowhere.onnx"));
+    assert!(complaint(&["serve", "--tls-cert=/nowhere.pem"]).contains("--tls-cert and --tls-key: give both"));
+    assert!(complaint(&["serve", "--tls-cert=/nowhere.pem", "--tls-key=/nowhere.key"]).contains("/nowhere."));
+    assert!(complaint(&["serve", "--api-keys=/nowhere.toml"]).contains("--api-keys: /nowhere.toml"));
+    assert!(complaint(&["serve", "--access-log=2"]).contains("--access-log: 2 is not between 0 and 1"));
+    assert!(complaint(&["serve", "--otlp-endpoint=not an address"]).contains("--otlp-endpoint"));
+    assert!(complaint(&["serve", "--banana"]).contains("--banana"));
     if !Path::new("/dev/nvidia0").exists() {
-        assert!(complaint(&["check", "--device=cuda"]).contains("CUDA cannot be used"));
+        let output = run(&["check", "--device=cuda"], &[]);
+        assert_eq!(output.status.code(), Some(1), "the machine lacks it, not the configuration");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("CUDA cannot be used"));
     }
-    assert!(complaint(&["check", "--onnxruntime=/nowhere.so"]).contains("there is no such file"));
 }
 
 #[test]

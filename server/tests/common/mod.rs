@@ -7,7 +7,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::oneshot, task::JoinHandle};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinHandle,
+};
 use tonic::transport::Channel;
 use zeitnot_encoding::Otter;
 use zeitnot_inference::Metadata;
@@ -18,12 +21,16 @@ use zeitnot_proto::v1::{
 };
 use zeitnot_server::{
     cli::{Cli, Command},
-    server::{self, Listeners},
+    models::{self, Opener},
+    server::{self, Listeners, Signals},
 };
 
 pub(crate) struct Server {
     pub(crate) channel: Channel,
+    pub(crate) grpc: String,
     pub(crate) admin: String,
+    /// Stands for SIGHUP.
+    pub(crate) hangup: mpsc::Sender<()>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<anyhow::Result<()>>,
 }
@@ -32,17 +39,29 @@ impl Server {
     /// Starts a server with further flags and waits until it is ready.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let server = Server::start_cold(flags).await;
+        server.ready().await;
+        server
+    }
+
+    /// Waits, at most a minute, until the server is ready.
+    pub(crate) async fn ready(&self) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-        while get(&server.admin, "/ready").await.0 != 200 {
+        while get(&self.admin, "/ready").await.0 != 200 {
             assert!(tokio::time::Instant::now() < deadline, "not ready after a minute");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        server
     }
 
     /// Starts a server and does not wait.
     pub(crate) async fn start_cold(flags: &[&str]) -> Self {
+        Server::start_with(flags, None).await
+    }
+
+    /// Starts a server that opens its models in this way, or in ONNX Runtime, and does not wait.
+    pub(crate) async fn start_with(flags: &[&str], opener: Option<Opener>) -> Self {
         let fixed = ["zeitnot", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--drain-delay-ms=0"];
+        // Most tests send the same request again and want it computed again.
+        let fixed = fixed.iter().chain(&["--cache-mib=0", "--coalesce=false"]).copied().collect::<Vec<_>>();
         let arguments = fixed.iter().chain(flags).map(std::ffi::OsString::from);
         let Command::Serve(configured) = Cli::read(arguments).unwrap().command else { unreachable!() };
         let listeners = Listeners::bind(&configured.options).await.unwrap();
@@ -51,9 +70,12 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(server::run(configured.options, listeners, shutdown));
+        let opener = opener.unwrap_or_else(|| models::onnx_runtime(&configured.options));
+        let (hangup, hangups) = mpsc::channel(1);
+        let signals = Signals { shutdown, hangups };
+        let task = tokio::spawn(server::run(configured.options, listeners, opener, signals));
         let channel = Channel::from_shared(format!("http://{grpc}")).unwrap().connect_lazy();
-        Server { channel, admin: admin.to_string(), stop, task }
+        Server { channel, grpc: grpc.to_string(), admin: admin.to_string(), hangup, stop, task }
     }
 
     pub(crate) fn predictions(&self) -> PredictionServiceClient<Channel> {
@@ -64,9 +86,9 @@ impl Server {
         ModelServiceClient::new(self.channel.clone())
     }
 
-    /// One figure of `/metrics`, by its whole name with labels.
-    pub(crate) async fn metric(&self, name: &str) -> f64 {
-        figure(&get(&self.admin, "/metrics").await.1, name)
+    /// The sum of the figures of `/metrics` whose names with labels start so.
+    pub(crate) async fn metric(&self, start: &str) -> f64 {
+        total(&get(&self.admin, "/metrics").await.1, start)
     }
 
     /// Waits until so many Predict requests were admitted, answered or not.
@@ -99,10 +121,11 @@ impl Server {
     }
 }
 
-/// One figure of a page of metrics.
-fn figure(page: &str, name: &str) -> f64 {
-    let line = page.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(f64::NAN)
+/// The sum of all figures of a page of metrics whose names with labels start so; NaN when there is none.
+pub(crate) fn total(page: &str, start: &str) -> f64 {
+    let figures = page.lines().filter(|line| line.starts_with(start));
+    let figures = figures.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    figures.reduce(|a, b| a + b).unwrap_or(f64::NAN)
 }
 
 /// Waits, at most a minute, until so many Predict requests were admitted, answered or not, by one page of metrics.
@@ -110,8 +133,8 @@ pub(crate) async fn wait_for_admitted(admin: &str, requests: f64) {
     let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
     loop {
         let (_, page) = get(admin, "/metrics").await;
-        let answered = figure(&page, "zeitnot_requests_total{code=\"OK\",method=\"Predict\"}");
-        let admitted = figure(&page, "zeitnot_admitted_requests") + answered;
+        let answered = total(&page, "zeitnot_requests_total{code=\"OK\",method=\"Predict\",");
+        let admitted = total(&page, "zeitnot_admitted_requests{") + answered;
         if admitted >= requests {
             return;
         }

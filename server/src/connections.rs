@@ -1,0 +1,155 @@
+//! Connections: accepted, counted, bounded, and greeted with TLS where it is asked for, each without holding up others.
+
+use std::{
+    io,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+};
+use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::either::Either;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::{
+    config::Config,
+    credentials::Credentials,
+    metrics::{Held, Metrics},
+};
+
+/// Pause after the system could not accept, as when it has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// A connection ready for HTTP/2. It keeps its place among the bounded number of connections.
+#[derive(Debug)]
+pub struct Connection {
+    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    info: TcpConnectInfo,
+    _place: (OwnedSemaphorePermit, Held),
+}
+
+/// What every connection is greeted with.
+struct Greeter {
+    credentials: Arc<Credentials>,
+    metrics: Metrics,
+    limit: Duration,
+    ready: mpsc::Sender<io::Result<Connection>>,
+}
+
+/// Accepts connections until the stream is dropped.
+pub fn accept(
+    listener: TcpListener,
+    config: &Config,
+    credentials: Arc<Credentials>,
+    metrics: Metrics,
+) -> ReceiverStream<io::Result<Connection>> {
+    let (ready, connections) = mpsc::channel(64);
+    let places = Arc::new(Semaphore::new(config.max_connections));
+    let greeter = Arc::new(Greeter { credentials, metrics, limit: config.handshake_limit(), ready });
+    tokio::spawn(async move {
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                () = greeter.ready.closed() => return,
+            };
+            let stream = match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            match Arc::clone(&places).try_acquire_owned() {
+                Ok(place) => drop(tokio::spawn(Arc::clone(&greeter).greet(stream, place))),
+                Err(_) => greeter.refuse("limit"),
+            }
+        }
+    });
+    ReceiverStream::new(connections)
+}
+
+impl Greeter {
+    async fn greet(self: Arc<Self>, stream: TcpStream, place: OwnedSemaphorePermit) {
+        let place = (place, Held::new(&self.metrics.connections));
+        let info = stream.connect_info();
+        let stream = match tokio::time::timeout(self.limit, shake_hands(stream, self.credentials.tls())).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection failed before it could be used");
+                return self.refuse("handshake");
+            }
+            Err(_) => return self.refuse("timeout"),
+        };
+        let _ = self.ready.send(Ok(Connection { stream, info, _place: place })).await; // The server may have ended.
+    }
+
+    fn refuse(&self, reason: &str) {
+        self.metrics.refused_connections.with_label_values(&[reason]).inc();
+    }
+}
+
+/// Waits for the client's first byte, and greets it with TLS where that is asked for.
+async fn shake_hands(
+    stream: TcpStream,
+    tls: Option<Arc<ServerConfig>>,
+) -> io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
+    stream.set_nodelay(true)?;
+    // In HTTP/2 and TLS the client speaks first; one that does not is not worth a server task.
+    stream.readable().await?;
+    match tls {
+        None => Ok(Either::Left(stream)),
+        Some(tls) => Ok(Either::Right(Box::new(TlsAcceptor::from(tls).accept(stream).await?))),
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        self.info.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}

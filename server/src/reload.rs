@@ -1,0 +1,121 @@
+//! Changes what is served without a restart: one task that loads models beside those being served and swaps them.
+//!
+//! It is woken by SIGHUP, by the RPC `ReloadModels`, and by files that changed. Loads never overlap.
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use arc_swap::ArcSwap;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    error::ServiceError,
+    metrics::Metrics,
+    model_files,
+    models::{Loader, Models},
+    watch::Watch,
+};
+
+/// What a reload changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Names of the models that were loaded.
+    pub loaded: Vec<String>,
+    /// Names of the models that are no longer served.
+    pub removed: Vec<String>,
+}
+
+/// Asks for reloads.
+#[derive(Clone, Debug)]
+pub struct Reloader {
+    commands: mpsc::Sender<oneshot::Sender<Result<Changes, ServiceError>>>,
+}
+
+impl Reloader {
+    /// Reloads the models and waits for the outcome.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::ReloadFailed`], and then nothing has changed; [`ServiceError::Starting`] before the first load.
+    pub async fn reload(&self) -> Result<Changes, ServiceError> {
+        let (reply, answer) = oneshot::channel();
+        // One reload may wait for another; more would only find the files as those two did.
+        self.commands.try_send(reply).map_err(|_| ServiceError::Starting)?;
+        answer.await.map_err(|_| ServiceError::Starting)?
+    }
+}
+
+/// The task that reloads.
+pub struct Reloading {
+    commands: mpsc::Receiver<oneshot::Sender<Result<Changes, ServiceError>>>,
+    loader: Loader,
+    models: Arc<ArcSwap<Models>>,
+    metrics: Metrics,
+}
+
+/// A reloader and its task.
+pub fn channel(loader: Loader, models: Arc<ArcSwap<Models>>, metrics: Metrics) -> (Reloader, Reloading) {
+    let (sender, commands) = mpsc::channel(2);
+    (Reloader { commands: sender }, Reloading { commands, loader, models, metrics })
+}
+
+impl Reloading {
+    /// Loads the models and tells on `started`. Then obeys commands, and looks at the files every `interval`, until
+    /// every [`Reloader`] is gone.
+    pub async fn run(mut self, paths: Vec<PathBuf>, interval: Duration, started: oneshot::Sender<anyhow::Result<()>>) {
+        let mut watch = Watch::new(model_files::stamps(&paths));
+        let first = self.loader.load(&Models::default()).await;
+        let _ = started.send(first.map(|loaded| self.swap(loaded))); // The server may have been told to end.
+        let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                command = self.commands.recv() => {
+                    let Some(reply) = command else { return };
+                    watch = Watch::new(model_files::stamps(&paths));
+                    let _ = reply.send(self.reload().await); // Whoever asked may have left.
+                }
+                _ = ticks.tick(), if !interval.is_zero() && !paths.is_empty() => {
+                    if watch.has_settled(model_files::stamps(&paths)) {
+                        let _ = self.reload().await; // Told in the log and the metrics.
+                    }
+                }
+            }
+        }
+    }
+
+    async fn reload(&self) -> Result<Changes, ServiceError> {
+        let served = self.models.load_full();
+        let result = self.loader.load(&served).await;
+        let (label, outcome) = match result {
+            Ok(loaded) => {
+                let changes = Changes { loaded: loaded_names(&served, &loaded), removed: served.names_beyond(&loaded) };
+                let order = |models: &Models| models.all().iter().map(|model| model.id).collect::<Vec<_>>();
+                let label = if order(&served) == order(&loaded) { "unchanged" } else { "changed" };
+                self.swap(loaded);
+                tracing::info!(loaded = ?changes.loaded, removed = ?changes.removed, "reloaded");
+                (label, Ok(changes))
+            }
+            Err(error) => {
+                tracing::error!(error = format!("{error:#}"), "reload failed, what was served is served on");
+                ("failed", Err(ServiceError::ReloadFailed(format!("{error:#}"))))
+            }
+        };
+        self.metrics.reloads.with_label_values(&[label]).inc();
+        outcome
+    }
+
+    fn swap(&self, loaded: Models) {
+        self.metrics.models.reset();
+        for model in loaded.all() {
+            let labels =
+                [&*model.metadata.name, &model.metadata.version, &model.metadata.encoding, model.provider.name()];
+            self.metrics.models.with_label_values(&labels).set(1);
+        }
+        self.models.store(Arc::new(loaded));
+    }
+}
+
+fn loaded_names(served: &Models, loaded: &Models) -> Vec<String> {
+    let kept = |id| served.all().iter().any(|model| model.id == id);
+    loaded.all().iter().filter(|model| !kept(model.id)).map(|model| model.metadata.name.clone()).collect()
+}
