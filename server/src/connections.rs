@@ -103,7 +103,9 @@ async fn shake_hands(
 ) -> io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
     stream.set_nodelay(true)?;
     // In HTTP/2 and TLS the client speaks first; one that does not is not worth a server task.
-    stream.readable().await?;
+    if stream.peek(&mut [0]).await? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
     match tls {
         None => Ok(Either::Left(stream)),
         Some(tls) => Ok(Either::Right(Box::new(TlsAcceptor::from(tls).accept(stream).await?))),

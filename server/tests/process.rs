@@ -4,72 +4,13 @@
 mod common;
 
 use std::{
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
     time::Duration,
 };
 
-use common::{get, request, slow_model, wait_for_admitted};
+use common::{BINARY, Process, get, request, slow_model, wait_for_admitted};
 use tonic::{Code, transport::Channel};
-use zeitnot_proto::v1::prediction_service_client::PredictionServiceClient;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_zeitnot");
-
-struct Process {
-    child: Child,
-    grpc: String,
-    admin: String,
-}
-
-impl Process {
-    async fn start(flags: &[&str]) -> Self {
-        let mut child = Command::new(BINARY)
-            .args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-format=json"])
-            .args(flags)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut addresses = None;
-        for line in lines.by_ref() {
-            let line = line.unwrap();
-            let log: serde_json::Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
-            let fields = &log["fields"];
-            if fields["message"] == "listening" {
-                let address = |key: &str| fields[key].as_str().unwrap().to_owned();
-                addresses = Some((address("grpc"), address("admin")));
-            }
-            if fields["message"] == "ready" {
-                break;
-            }
-        }
-        // Someone must read on, or the process blocks on a full pipe.
-        std::thread::spawn(move || lines.for_each(drop));
-        let (grpc, admin) = addresses.unwrap();
-        Process { child, grpc, admin }
-    }
-
-    async fn client(&self) -> PredictionServiceClient<Channel> {
-        let channel = Channel::from_shared(format!("http://{}", self.grpc)).unwrap().connect().await.unwrap();
-        PredictionServiceClient::new(channel)
-    }
-
-    fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([format!("-{name}"), self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    async fn exit_code(mut self) -> Option<i32> {
-        tokio::task::spawn_blocking(move || self.child.wait().unwrap().code()).await.unwrap()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill(); // It has ended already, unless a test failed.
-    }
-}
 
 #[tokio::test]
 async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {

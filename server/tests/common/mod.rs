@@ -1,12 +1,16 @@
 //! A real server on free ports, in this process.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+mod process;
+
 use std::{
     path::{Path, PathBuf},
     sync::OnceLock,
     time::Duration,
 };
 
+#[allow(unused_imports)] // Not every test needs the binary.
+pub(crate) use process::{BINARY, Process, resident_kib};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,

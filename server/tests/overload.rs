@@ -1,0 +1,57 @@
+//! Four times what the server can compute, for half a minute.
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
+
+mod common;
+
+use std::{path::PathBuf, sync::Arc, time::Duration};
+
+use common::{Process, request, resident_kib, slow_model};
+use zeitnot_load::{
+    generate::{closed_loop, open_loop},
+    grpc::{Connect, Grpc},
+};
+
+const SECONDS: f64 = 30.0;
+
+#[tokio::test]
+async fn four_times_the_load_it_can_bear_costs_no_goodput() {
+    overload(start().await).await;
+}
+
+async fn start() -> Process {
+    let slow: PathBuf = slow_model();
+    // Nothing is answered from memory: every answer is a computation.
+    let flags = ["--cache-mib=0", "--coalesce=false", "--access-log=0", "--model", slow.to_str().unwrap()];
+    Process::start(&flags).await
+}
+
+async fn overload(process: Process) {
+    let connect = Connect {
+        address: format!("http://{}", process.grpc),
+        connections: 1, // The clients share the server's cores, and one connection costs least.
+        deadline: Duration::from_secs(1),
+        key: None,
+        tls_ca: None,
+    };
+    let target = Arc::new(Grpc::connect(&connect, vec![request(&["e4"])]).await.unwrap());
+    let capacity = closed_loop(&target, 64, 8.0, 0).await.unwrap().figures();
+    assert_eq!(capacity.failures.len(), 0, "{capacity:?}");
+    let before = resident_kib(process.id());
+    let load = open_loop(&target, 4.0 * capacity.answered_per_second, SECONDS, 1, 0).await.unwrap().figures();
+    let after = resident_kib(process.id());
+    let summary = format!(
+        "capacity {:.1} positions/s, goodput {:.1} of {:.1}, {} refused, {} late, p99 {:.0} ms, memory {before} -> {after} KiB",
+        capacity.answered_per_second,
+        load.answered_per_second,
+        load.offered_per_second,
+        load.refused,
+        load.late,
+        load.latency_ms.p99
+    );
+    println!("{summary}");
+    assert!(load.answered_per_second >= 0.9 * capacity.answered_per_second, "{summary}");
+    assert!(load.failures.is_empty(), "every refusal is RESOURCE_EXHAUSTED: {:?}", load.failures);
+    assert_eq!(load.late, 0, "what is accepted is in time: {summary}");
+    assert_eq!(load.answered + load.refused, load.sent, "{summary}");
+    assert!((after as f64) < 1.05 * before as f64, "memory is flat: {summary}");
+}
