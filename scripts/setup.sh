@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the native parts named as arguments into .native: onnxruntime, libtorch, grpcurl, buf.
+# Installs the native parts named as arguments into .native: onnxruntime, libtorch, grpcurl, buf, promtool.
 # Quick when they are there; versions and hashes are those of native/requirements.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -82,9 +82,30 @@ buf() {
   finish buf '^buf'
 }
 
+# Prometheus' own checker, from Debian's package: that of the machine, or one that is only unpacked. Where neither can
+# be had, the tests that need it say that they skip.
+promtool() {
+  [ -x "$native/bin/promtool" ] && return
+  mkdir -p "$native/bin"
+  if type -P promtool >/dev/null; then
+    ln -sf "$(type -P promtool)" "$native/bin/promtool"
+    return
+  fi
+  rm -rf "$work" && mkdir -p "$work"
+  echo "setup: downloading prometheus"
+  if (cd "$work" && apt-get download -qq prometheus >/dev/null 2>&1); then
+    dpkg-deb --fsys-tarfile "$work"/prometheus_*.deb | tar x -C "$work" ./usr/bin/promtool
+    mv "$work/usr/bin/promtool" "$native/bin/promtool"
+    echo "setup: promtool is ready"
+  else
+    echo "setup: promtool cannot be had (apt-get install prometheus), tests that need it skip" >&2
+  fi
+  rm -rf "$work"
+}
+
 for part in "$@"; do
   case $part in
-  onnxruntime | libtorch | grpcurl | buf) $part ;;
-  *) echo "setup: there is no part $part; known are onnxruntime, libtorch, grpcurl, buf" >&2; exit 2 ;;
+  onnxruntime | libtorch | grpcurl | buf | promtool) $part ;;
+  *) echo "setup: there is no part $part; known are onnxruntime, libtorch, grpcurl, buf, promtool" >&2; exit 2 ;;
   esac
 done

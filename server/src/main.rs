@@ -16,6 +16,11 @@ use zeitnot_server::{
 const WRONG_CONFIGURATION: u8 = 78;
 
 fn main() -> ExitCode {
+    // ONNX Runtime keeps usage data on disk, to be sent, unless told otherwise.
+    #[allow(unsafe_code)] // Sound: no other thread is there yet that could read the environment.
+    unsafe {
+        std::env::set_var("ORT_DISABLE_TELEMETRY", "1");
+    }
     let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return wrong(&error),
@@ -77,6 +82,9 @@ fn check(config: &Config) -> Result<()> {
         println!("{}: {} version {}, {}", file.source, metadata.name, metadata.version, metadata.encoding);
         println!("  runs on {}, {} bytes, sha256 {}", model.provider().name(), file.bytes.len(), file.sha256);
         println!("  trained on: {}", metadata.trained_on);
+        let (workers, threads) = (config.worker_count(), config.threads);
+        let plural = |count| if count == 1 { "" } else { "s" };
+        println!("  {workers} worker{} of {threads} thread{}", plural(workers), plural(threads));
         let ms = |rows| cost.estimate(rows).as_secs_f64() * 1e3;
         println!(
             "  a run takes {:.2} ms for 1 situation, {:.2} ms for {}",

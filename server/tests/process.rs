@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{BINARY, Process, get, request, slow_model, wait_for_admitted};
+use common::{BINARY, Process, get, request, slow_model, total, wait_for_admitted};
 use tonic::{Code, transport::Channel};
 
 #[tokio::test]
@@ -77,6 +77,45 @@ async fn an_open_stream_does_not_keep_the_server_from_ending() {
     watch.message().await.unwrap().unwrap();
     process.signal("INT");
     assert_eq!(process.exit_code().await, Some(0));
+}
+
+#[tokio::test]
+async fn an_open_stream_is_told_of_the_end_and_a_second_signal_ends_at_once() {
+    use tonic_health::pb::{HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient};
+    let process = Process::start(&["--drain-delay-ms=60000", "--drain-limit-ms=60000"]).await;
+    let channel = Channel::from_shared(format!("http://{}", process.grpc)).unwrap().connect().await.unwrap();
+    let asked = HealthCheckRequest { service: "zeitnot.v1.PredictionService".into() };
+    let mut watch = HealthClient::new(channel).watch(asked).await.unwrap().into_inner();
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
+    process.signal("TERM");
+    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(get(&process.admin, "/live").await.0, 200);
+    assert_eq!(get(&process.admin, "/startup").await.0, 200, "it has started, whatever comes after");
+    process.signal("TERM");
+    assert_eq!(process.exit_code().await, Some(128 + 15));
+}
+
+#[tokio::test]
+async fn a_hangup_reloads_and_does_not_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("a.onnx");
+    let embedded = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/zeitnot.onnx");
+    std::fs::copy(embedded, &model).unwrap();
+    let process = Process::start(&["--watch-ms=0", "--model", model.to_str().unwrap()]).await;
+    std::fs::write(&model, "half a mod").unwrap();
+    process.signal("HUP");
+    let failed = "zeitnot_reloads_total{result=\"failed\"}";
+    while total(&get(&process.admin, "/metrics").await.1, failed) < 1.0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    process.client().await.predict(request(&["e4"])).await.unwrap();
+}
+
+#[test]
+fn workers_follow_the_processors_it_may_use() {
+    let one = Command::new("taskset").args(["-c", "0", BINARY, "check", "--device=cpu"]).output().unwrap();
+    assert!(one.status.success(), "{one:?}");
+    assert!(printed(&one).contains("1 worker of 1 thread"), "{}", printed(&one));
 }
 
 #[tokio::test]

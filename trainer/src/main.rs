@@ -32,6 +32,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // ONNX Runtime keeps usage data on disk, to be sent, unless told otherwise.
+    #[allow(unsafe_code)] // Sound: no other thread is there yet that could read the environment.
+    unsafe {
+        std::env::set_var("ORT_DISABLE_TELEMETRY", "1");
+    }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -23,6 +23,7 @@ impl Process {
         let mut child = Command::new(BINARY)
             .args(["serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--log-format=json"])
             .args(flags)
+            .env_remove("ORT_DISABLE_TELEMETRY") // Its users do not know of it.
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
