@@ -35,8 +35,8 @@ fn main() {
     let results = models.map(|(name, path)| runtime.block_on(compare(name, path, workers)));
     let figures = json!({
         "benchmark": "saturation",
-        "machine": machine(workers),
-        "onnxruntime": "1.32.0",
+        "machine": common::machine(),
+        "onnxruntime": common::onnxruntime(),
         "rounds": ROUNDS,
         "seconds_a_round": ROUND.as_secs(),
         "workers": workers,
@@ -187,10 +187,4 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[sorted.len() / 2]
-}
-
-fn machine(cores: usize) -> String {
-    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
-    format!("{}, {cores} cores", name.trim_start_matches([' ', '\t', ':']))
 }

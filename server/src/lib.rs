@@ -8,6 +8,7 @@
 //!
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
 //! - [`models`]: what is served and how it is loaded, from [`model_files`], after a [`selfcheck`]. [`reload`]: changes it.
+//!   [`memory`]: gives back what old models leave.
 //! - [`credentials`]: API [`keys`] and [`tls`], kept current. [`watch`]: notices changed files.
 //! - [`config`], [`cli`]: options and commands.
 //! - [`metrics`], [`admin`], [`telemetry`]: what operators see.
@@ -25,6 +26,7 @@ pub mod deadline;
 pub mod error;
 pub mod jobs;
 pub mod keys;
+pub mod memory;
 pub mod metrics;
 pub mod model_files;
 pub mod models;

@@ -153,11 +153,11 @@ impl Loader {
     async fn open(&self, file: ModelFile) -> Result<Model> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let ModelFile { source, sha256, .. } = file.clone();
-        // The metrics carry the model's name, which the file says; so it is opened once more than there are workers.
-        let name = {
+        let first = {
             let (opener, file) = (Arc::clone(&self.opener), file.clone());
-            tokio::task::spawn_blocking(move || opener(&file).map(|model| model.metadata().name.clone())).await??
+            tokio::task::spawn_blocking(move || opener(&file)).await??
         };
+        let name = first.metadata().name.clone(); // Its figures carry it.
         let metrics = self.metrics.model(&name);
         let limits = self.config.limits();
         let (batcher, queue) = batcher::queue(limits, self.cache.clone(), metrics.clone());
@@ -165,15 +165,12 @@ impl Loader {
             let opener = Arc::clone(&self.opener);
             Arc::new(move || opener(&file))
         };
-        let mut warm = Vec::new();
+        let (mut first, mut opened) = (Some(first), None);
+        // One after the other, to leave processors to what is being served.
         for number in 0..limits.workers {
             let (ready, answer) = oneshot::channel();
-            worker::spawn(number, Arc::clone(&open), queue.clone(), self.changed.clone(), ready)
+            worker::spawn(number, first.take(), Arc::clone(&open), queue.clone(), self.changed.clone(), ready)
                 .context("the system gives no thread for a worker")?;
-            warm.push(answer);
-        }
-        let mut opened = None;
-        for answer in warm {
             opened = Some(answer.await.context("a worker panicked at its start")??);
         }
         let (metadata, provider) = opened.context("no worker was started")?;

@@ -20,6 +20,7 @@ use crate::{
     config::Config,
     connections,
     credentials::Credentials,
+    memory,
     metrics::Metrics,
     models::{Loader, Models, Opener},
     observe::ObserveLayer,
@@ -138,7 +139,10 @@ pub async fn run(
                 readiness.set(models.load().are_able()).await;
                 tracing::info!("ready");
             }
-            Some(()) = changes.recv(), if loaded => readiness.set(models.load().are_able()).await,
+            Some(()) = changes.recv(), if loaded => {
+                readiness.set(models.load().are_able()).await;
+                tokio::task::spawn_blocking(memory::trim);
+            }
             Some(()) = hangups.recv() => {
                 credentials.reload();
                 let reloader = reloader.clone();

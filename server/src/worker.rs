@@ -17,7 +17,7 @@ use crate::{batcher::Queue, cache::Prediction, metrics::Held, selfcheck};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 /// Something that computes batches.
-pub trait Run {
+pub trait Run: Send {
     /// How its situations are encoded.
     fn encoding(&self) -> &'static dyn Encoding;
 
@@ -111,7 +111,7 @@ fn prediction(answer: &Answer, row: usize, legal: &[u16]) -> Option<Prediction> 
     Some(Prediction { logits, outlook: row.outlook, think_time: row.think_time })
 }
 
-/// Starts a worker. It tells on `ready` what it opened, once it is warm, and on `changed` whenever it becomes unable or
+/// Starts a worker, with a session that is open already, if there is one. It tells on `ready` what it opened, once it is warm, and on `changed` whenever it becomes unable or
 /// able to work, and when it ends.
 ///
 /// # Errors
@@ -119,6 +119,7 @@ fn prediction(answer: &Answer, row: usize, legal: &[u16]) -> Option<Prediction> 
 /// When the system gives no thread.
 pub fn spawn(
     number: usize,
+    first: Option<Box<dyn Run>>,
     open: Open,
     queue: Queue,
     changed: mpsc::UnboundedSender<()>,
@@ -126,7 +127,7 @@ pub fn spawn(
 ) -> std::io::Result<()> {
     let body = move || {
         let warmed = catch_unwind(AssertUnwindSafe(|| {
-            let mut model = open()?;
+            let mut model = first.map_or_else(|| open(), Ok)?;
             // The first worker teaches the queue what runs cost, all check and warm their sessions.
             selfcheck::check(&mut *model, queue.cost(), number == 0)?;
             Ok(model)

@@ -133,7 +133,9 @@ async fn a_request_is_part_of_its_callers_trace() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("--otlp-endpoint=http://{}", listener.local_addr().unwrap());
     let service = TraceServiceServer::new(collector.clone());
-    tokio::spawn(tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)));
+    tokio::spawn(
+        tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)),
+    );
 
     let process = Process::start(&[&endpoint, "--drain-delay-ms=0"]).await;
     let mut traced = Request::new(request(&["e4", "c5"]));

@@ -154,7 +154,11 @@ async fn bad_files_change_nothing_and_fail_no_request() {
     reload(&server).await.unwrap();
     assert_eq!(versions(&server).await, named(&[("small", "3")]));
     load.stop().await;
-    assert_eq!(server.metric("zeitnot_workers{model=\"small\"}").await, workers(&server).await, "the old ones have ended");
+    assert_eq!(
+        server.metric("zeitnot_workers{model=\"small\"}").await,
+        workers(&server).await,
+        "the old ones have ended"
+    );
 }
 
 /// Workers of one model, once the old ones have ended.

@@ -13,10 +13,7 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use zeitnot_proto::v1::{
-    PredictRequest, ReloadModelsRequest,
-    prediction_service_client::PredictionServiceClient,
-};
+use zeitnot_proto::v1::{PredictRequest, ReloadModelsRequest, prediction_service_client::PredictionServiceClient};
 
 fn fingerprint(key: &str) -> String {
     use sha2::{Digest, Sha256};

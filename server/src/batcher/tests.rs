@@ -340,7 +340,7 @@ async fn start_faulty(queue: &Queue, fault: Fault, failures: usize) -> mpsc::Unb
             _ => Ok(Box::new(Sick { well: recorder(Duration::ZERO, Fault::None).0, fault, sick: Arc::default() })),
         })
     };
-    worker::spawn(0, open, queue.clone(), changed, ready).unwrap();
+    worker::spawn(0, None, open, queue.clone(), changed, ready).unwrap();
     answer.await.unwrap().unwrap();
     warm.store(true, Ordering::SeqCst);
     changes

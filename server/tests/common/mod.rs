@@ -191,3 +191,18 @@ pub(crate) fn slow_model() -> PathBuf {
     })
     .clone()
 }
+
+/// The processor and its cores, for benchmarks.
+pub(crate) fn machine() -> String {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("{}, {cores} cores", name.trim_start_matches([' ', '\t', ':']))
+}
+
+/// The version of ONNX Runtime, by the name of the library that is linked to.
+pub(crate) fn onnxruntime() -> String {
+    let library = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.native/onnxruntime/libonnxruntime.so");
+    let library = std::fs::read_link(library).unwrap();
+    library.to_string_lossy().trim_start_matches("libonnxruntime.so.").to_owned()
+}
