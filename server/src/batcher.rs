@@ -270,7 +270,8 @@ impl Shared {
     /// Takes jobs, those due first, while the tightest deadline among them still holds. Gives that deadline.
     fn gather(&self, jobs: &mut Jobs, taken: &mut Taken, tightest: Option<Instant>) -> Option<Instant> {
         let mut tightest = tightest;
-        while taken.ids.len() < self.limits.max_batch {
+        let share = taken.ids.len() + self.share(jobs);
+        while taken.ids.len() < share.min(self.limits.max_batch) {
             let cost = self.cost.estimate(taken.ids.len() + 1);
             if tightest.is_some_and(|tightest| tightest < Instant::now() + cost) {
                 break;
@@ -288,6 +289,16 @@ impl Shared {
             tightest = Some(tightest.map_or(deadline, |tightest| tightest.min(deadline)));
         }
         tightest
+    }
+
+    /// How many of the waiting jobs a worker should take: what leaves as much for each of the others that are free or,
+    /// when they are busy, for each of all, but no fewer than make a batch efficient.
+    fn share(&self, jobs: &Jobs) -> usize {
+        let workers = self.limits.workers;
+        match workers.saturating_sub(jobs.running) {
+            0 | 1 => jobs.waiting().div_ceil(workers).max(self.cost.efficient()),
+            free => jobs.waiting().div_ceil(free),
+        }
     }
 
     /// Waits for more company, while it does no harm.

@@ -10,6 +10,9 @@ const WEIGHT: f64 = 0.1;
 /// A run that took this many times longer, or shorter, than expected is an accident and counts no more than that.
 const ACCIDENT: f64 = 4.0;
 
+/// A row at an efficient size costs at most so many times what it costs at best.
+const NEARLY_BEST: f64 = 1.05;
+
 /// Expected time of a run, by batch size.
 #[derive(Debug)]
 pub struct CostModel {
@@ -64,6 +67,16 @@ impl CostModel {
             before = Some((point.rows, seconds));
         }
         Duration::from_secs_f64(before.map_or(0.0, |(_, seconds)| seconds))
+    }
+
+    /// The smallest tracked size at which a row costs hardly more than at the best one: larger batches win no
+    /// throughput, and make their rows wait for each other.
+    pub fn efficient(&self) -> usize {
+        let per_row = |point: &Point| point.get() / point.rows as f64;
+        let best = self.points.iter().map(per_row).fold(f64::INFINITY, f64::min);
+        let taught = self.points.iter().filter(|_| best > 0.0);
+        let enough = taught.filter(|point| per_row(point) <= best * NEARLY_BEST).map(|point| point.rows).min();
+        enough.unwrap_or(self.max_batch())
     }
 
     /// Learns from a run. The sizes next to it move towards what it says of them, the nearer one more.
@@ -129,6 +142,12 @@ mod tests {
         let cost = taught();
         assert!(near(cost.estimate(1), ms(10)) && near(cost.estimate(3), ms(26)) && near(cost.estimate(6), ms(50)));
         assert!(near(cost.estimate(9), ms(66)), "as the largest");
+    }
+
+    #[test]
+    fn the_efficient_size_is_the_smallest_that_is_about_as_good_as_any() {
+        assert_eq!(CostModel::new(8).efficient(), 8, "nothing is known");
+        assert_eq!(taught().efficient(), 4, "8.5 ms a row, 8.25 at best");
     }
 
     #[test]

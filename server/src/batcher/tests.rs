@@ -271,6 +271,32 @@ async fn a_batch_grows_no_further_than_its_tightest_deadline_allows() {
 }
 
 #[tokio::test]
+async fn free_workers_share_what_waits_and_busy_ones_leave_each_other_some() {
+    let limits = Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 2 };
+    let (batcher, queue) = ends_with(limits, Cache::new(0));
+    let mut requests = Vec::new();
+    let mut add = async |count: u16| {
+        for bucket in 0..count {
+            requests.push(submit(&batcher, bucket, None, soon()).await);
+        }
+    };
+    add(4).await;
+    let first = queue.take().unwrap();
+    let second = queue.take().unwrap();
+    assert_eq!([first.inputs.len(), second.inputs.len()], [2, 2]);
+    drop(second);
+    // A row costs the same from two rows on.
+    for (rows, ms) in [(1, 20), (2, 30), (4, 60), (8, 120)] {
+        queue.cost().teach(rows, Duration::from_millis(ms));
+    }
+    add(3).await;
+    assert_eq!(queue.take().unwrap().inputs.len(), 2, "no fewer than make a batch efficient");
+    add(9).await;
+    assert_eq!(queue.take().unwrap().inputs.len(), 5, "half of ten");
+    drop(first);
+}
+
+#[tokio::test]
 async fn what_could_not_be_ready_in_time_is_refused_at_once() {
     let (batcher, queue) = ends(64);
     CostModel::sizes(8).into_iter().for_each(|rows| queue.cost().teach(rows, Duration::from_secs(1)));
