@@ -40,6 +40,9 @@ call -d '{
 say "A finished game has an outcome and no moves"
 call -d '{"position": {"moves": ["f3", "e5", "g4", "Qh4#"]}}' "$address" zeitnot.v1.PredictionService/Predict
 
+say "Model files that have changed are loaded beside the old ones and take their place"
+call "$address" zeitnot.v1.ModelService/ReloadModels
+
 say "A mistake is named by its field"
 if call -d '{"position": {"moves": ["e4", "e5", "Nf7"]}}' "$address" zeitnot.v1.PredictionService/Predict 2>&1; then
   echo "this should have failed" >&2

@@ -20,35 +20,12 @@ use crate::{
     cache::{Cache, Key, Prediction},
     cost::CostModel,
     error::ServiceError,
-    jobs::{Id, Job, Jobs, Waiter},
-    metrics::ModelMetrics,
+    jobs::{Id, Job, Jobs, Reply, Waiter},
+    metrics::{Held, ModelMetrics},
 };
 
 /// A request is admitted when it should be ready in this share of the time it has left.
 const ADMITTED_SHARE: f64 = 2.0 / 3.0;
-
-/// What a request is answered.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
-    /// What the model answered.
-    pub prediction: Arc<Prediction>,
-    /// From admission to hand-over.
-    pub queue: Duration,
-    /// The run's time.
-    pub inference: Duration,
-    /// Situations in the batch.
-    pub batch_size: usize,
-    /// Whether it was computed for an earlier request.
-    pub cached: bool,
-}
-
-impl Reply {
-    /// One that was computed before.
-    pub fn kept(prediction: Arc<Prediction>) -> Self {
-        let none = Duration::ZERO;
-        Reply { prediction, queue: none, inference: none, batch_size: 0, cached: true }
-    }
-}
 
 /// Bounds of a queue.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +147,7 @@ impl Batcher {
             acquire().map_err(|_| ServiceError::Overloaded { retry_after: shared.until_room() })
         })?;
         let (reply, answer) = oneshot::channel();
-        let waiter = Waiter { deadline, admitted, reply, permit: (permit, shared.metrics.hold()) };
+        let waiter = Waiter { deadline, admitted, reply, permit: (permit, Held::new(&shared.metrics.admitted)) };
         let mut jobs = shared.lock();
         let Some(waiter) = jobs.join(key, waiter) else {
             shared.metrics.coalesced.inc();
@@ -225,6 +202,10 @@ impl Queue {
                     jobs = shared.fill(jobs, &mut taken, tightest);
                 }
                 shared.metrics.queue_depth.set(jobs.waiting() as i64);
+                if jobs.waiting() > 0 {
+                    // Who filled this batch may have been woken for what it left.
+                    shared.arrived.notify_one();
+                }
                 drop(jobs);
                 taken.taken = Instant::now();
                 return Some(taken);

@@ -11,7 +11,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -43,12 +43,14 @@ struct Greeter {
     ready: mpsc::Sender<io::Result<Connection>>,
 }
 
-/// Accepts connections until the stream is dropped.
+/// Accepts connections until `stopped` is true, and then closes the listener: tonic would hold on to it while it drains,
+/// and who connects would wait for nothing.
 pub fn accept(
     listener: TcpListener,
     config: &Config,
     credentials: Arc<Credentials>,
     metrics: Metrics,
+    mut stopped: watch::Receiver<bool>,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (ready, connections) = mpsc::channel(64);
     let places = Arc::new(Semaphore::new(config.max_connections));
@@ -57,7 +59,7 @@ pub fn accept(
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                () = greeter.ready.closed() => return,
+                _ = stopped.wait_for(|stopped| *stopped) => return, // Or the server is gone.
             };
             let stream = match accepted {
                 Ok((stream, _)) => stream,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -9,14 +10,36 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use zeitnot_encoding::Batch;
 
 use crate::{
-    batcher::Reply,
-    cache::Key,
+    cache::{Key, Prediction},
     error::ServiceError,
     metrics::{Drops, Held},
 };
 
 /// Names a job.
 pub type Id = u64;
+
+/// What a request is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// What the model answered.
+    pub prediction: Arc<Prediction>,
+    /// From admission to hand-over.
+    pub queue: Duration,
+    /// The run's time.
+    pub inference: Duration,
+    /// Situations in the batch.
+    pub batch_size: usize,
+    /// Whether it was computed for an earlier request.
+    pub cached: bool,
+}
+
+impl Reply {
+    /// One that was computed before.
+    pub fn kept(prediction: Arc<Prediction>) -> Self {
+        let none = Duration::ZERO;
+        Reply { prediction, queue: none, inference: none, batch_size: 0, cached: true }
+    }
+}
 
 /// A request that waits for a job.
 #[derive(Debug)]

@@ -63,9 +63,9 @@ pub struct Metrics {
     pub connections: IntGauge,
     /// Connections that were not served, by reason.
     pub refused_connections: IntCounterVec,
-    /// Predictions kept, and their bytes.
+    /// Predictions kept.
     pub cache_entries: IntGauge,
-    /// As above.
+    /// Their bytes.
     pub cache_bytes: IntGauge,
     by_model: ByModel,
 }
@@ -97,7 +97,7 @@ pub struct ModelMetrics {
     pub batch_rows: Histogram,
     /// Situations that wait for a worker.
     pub queue_depth: IntGauge,
-    /// Workers that run.
+    /// Workers that can work.
     pub workers: IntGauge,
     /// Requests dropped at hand-over.
     pub drops: Drops,
@@ -115,7 +115,8 @@ pub struct ModelMetrics {
     pub cache_misses: IntCounter,
     /// Requests that joined an identical one that was under way.
     pub coalesced: IntCounter,
-    admitted: IntGauge,
+    /// Requests admitted and not yet answered.
+    pub admitted: IntGauge,
 }
 
 /// Requests dropped at hand-over, never computed.
@@ -221,8 +222,7 @@ impl Metrics {
             by_model: ByModel::new(&make)?,
             registry: make.0,
         };
-        metrics.pre_register(NO_MODEL, &METHODS);
-        metrics.pre_register(NO_MODEL, &[UNKNOWN_METHOD]);
+        metrics.pre_register(NO_MODEL, &[&METHODS[..], &[UNKNOWN_METHOD]].concat());
         RELOADS.iter().for_each(|result| drop(metrics.reloads.with_label_values(&[result])));
         let credentials = &metrics.credential_reloads;
         ["changed", "failed"].iter().for_each(|result| drop(credentials.with_label_values(&[result])));
@@ -282,7 +282,7 @@ impl ByModel {
             batch_rows: make.histograms("zeitnot_batch_rows", "Situations in a batch", &ROWS, model)?,
             admitted: make.gauges("zeitnot_admitted_requests", "Requests admitted and not yet answered", model)?,
             queue_depth: make.gauges("zeitnot_queue_depth", "Situations that wait for a worker", model)?,
-            workers: make.gauges("zeitnot_workers", "Workers that run", model)?,
+            workers: make.gauges("zeitnot_workers", "Workers that can work", model)?,
             dropped: make.counters(
                 "zeitnot_dropped_requests_total",
                 "Requests dropped at hand-over, never computed",
@@ -326,18 +326,6 @@ impl ByModel {
             coalesced: cache("coalesced"),
             admitted: self.admitted.with_label_values(&[model]),
         }
-    }
-}
-
-impl ModelMetrics {
-    /// Counts an admitted request while it waits.
-    pub fn hold(&self) -> Held {
-        Held::new(&self.admitted)
-    }
-
-    /// Requests admitted and not yet answered.
-    pub fn admitted(&self) -> i64 {
-        self.admitted.get()
     }
 }
 

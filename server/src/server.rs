@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use tokio::{
     net::TcpListener,
-    sync::{mpsc, oneshot},
+    sync::{mpsc, oneshot, watch},
     task::JoinHandle,
 };
 use tonic::transport::server::Router;
@@ -106,6 +106,9 @@ pub async fn run(
     let (health, health_service) = tonic_health::server::health_reporter();
     let readiness = Readiness::new(health, metrics.clone()).await;
     let credentials = Arc::new(Credentials::read(Arc::clone(&config), metrics.clone())?);
+    if config.api_keys.is_some() && config.tls_cert.is_none() {
+        tracing::warn!("API keys are sent unencrypted, unless something before this server adds TLS");
+    }
     let cache = Cache::new(config.cache_mib * 1024 * 1024);
     let models = Arc::new(ArcSwap::from_pointee(Models::default()));
     let (changed, mut changes) = mpsc::unbounded_channel();
@@ -116,11 +119,12 @@ pub async fn run(
     let admin = tokio::spawn(async move { admin.await });
 
     let service = Service::new(Arc::clone(&models), Arc::clone(&config), cache, reloader.clone());
-    let (stop, stopped) = oneshot::channel::<()>();
-    let incoming = connections::accept(listeners.grpc, &config, Arc::clone(&credentials), metrics.clone());
+    let (stop, mut stopped) = watch::channel(false);
+    let incoming =
+        connections::accept(listeners.grpc, &config, Arc::clone(&credentials), metrics.clone(), stopped.clone());
     let router = services(service, &config, &credentials, &metrics)?.add_service(health_service);
-    let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async {
-        let _ = stopped.await; // The sender's end means the same as its word.
+    let mut grpc = tokio::spawn(router.serve_with_incoming_shutdown(incoming, async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await; // The sender's end means the same as its word.
     }));
 
     let (started, mut starting) = oneshot::channel();
@@ -168,10 +172,10 @@ pub async fn run(
 }
 
 /// Serves on for a while, stops accepting, and lets what was accepted finish, up to the drain limit.
-async fn drain(config: &Config, stop: oneshot::Sender<()>, mut grpc: JoinHandle<Served>) -> Result<()> {
+async fn drain(config: &Config, stop: watch::Sender<bool>, mut grpc: JoinHandle<Served>) -> Result<()> {
     tracing::info!(delay_ms = config.drain_delay_ms, "draining");
     tokio::time::sleep(config.drain_delay()).await;
-    let _ = stop.send(()); // The server has ended already when nobody listens.
+    let _ = stop.send(true); // The server has ended already when nobody listens.
     match tokio::time::timeout(config.drain_limit(), &mut grpc).await {
         Ok(ended) => ended.context("the gRPC server died")?.context("the gRPC server failed"),
         Err(_) => {

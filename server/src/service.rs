@@ -13,11 +13,11 @@ use zeitnot_proto::v1::{
 
 use crate::{
     access::Caller,
-    batcher::Reply,
     cache::{Cache, Key},
     config::Config,
     deadline,
     error::ServiceError,
+    jobs::Reply,
     models::{Model, Models},
     observe::ModelNote,
     reload::Reloader,

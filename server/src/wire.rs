@@ -9,9 +9,9 @@ use zeitnot_encoding::{
 use zeitnot_proto::v1;
 
 use crate::{
-    batcher::Reply,
     cache::Prediction,
     error::{ServiceError, Violation},
+    jobs::Reply,
     models::Model,
 };
 

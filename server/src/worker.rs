@@ -171,30 +171,42 @@ fn serve(
     reopen(open, queue, changed)
 }
 
-/// Opens the model again, as often as it takes. The worker counts as broken from the first failure on.
+/// Opens the model again, as often as it takes. From the first failure on the worker does not count as one.
 fn reopen(open: &Open, queue: &Queue, changed: &mpsc::UnboundedSender<()>) -> Option<Box<dyn Run>> {
     let (mut pause, longest) = PAUSES;
-    let mut broken = false;
-    let tell = |broken| {
-        queue.set_broken(broken);
-        let _ = changed.send(()); // Nobody listens at shutdown.
-    };
+    let mut broken = None;
     while !queue.is_closed() {
         match catch_unwind(AssertUnwindSafe(|| open())) {
-            Ok(Ok(model)) => {
-                if broken {
-                    tell(false);
-                }
-                return Some(model);
-            }
+            Ok(Ok(model)) => return Some(model),
             Ok(Err(error)) => tracing::error!(%error, "a worker cannot open its model again"),
             Err(_) => tracing::error!("a worker panicked while it opened its model again"),
         }
-        if !std::mem::replace(&mut broken, true) {
-            tell(true);
-        }
+        broken.get_or_insert_with(|| Broken::new(queue, changed));
         thread::sleep(pause);
         pause = (pause * 2).min(longest);
     }
     None
+}
+
+/// A worker that cannot work, as long as this lives.
+struct Broken<'a> {
+    queue: &'a Queue,
+    changed: &'a mpsc::UnboundedSender<()>,
+}
+
+impl<'a> Broken<'a> {
+    fn new(queue: &'a Queue, changed: &'a mpsc::UnboundedSender<()>) -> Self {
+        queue.set_broken(true);
+        queue.metrics().workers.dec();
+        let _ = changed.send(()); // Nobody listens at shutdown.
+        Broken { queue, changed }
+    }
+}
+
+impl Drop for Broken<'_> {
+    fn drop(&mut self) {
+        self.queue.set_broken(false);
+        self.queue.metrics().workers.inc();
+        let _ = self.changed.send(()); // As above.
+    }
 }

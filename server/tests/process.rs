@@ -70,12 +70,17 @@ async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
 #[tokio::test]
 async fn an_open_stream_does_not_keep_the_server_from_ending() {
     use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
-    let process = Process::start(&["--drain-delay-ms=0", "--drain-limit-ms=300"]).await;
+    let process = Process::start(&["--drain-delay-ms=0", "--drain-limit-ms=1500"]).await;
     let channel = Channel::from_shared(format!("http://{}", process.grpc)).unwrap().connect().await.unwrap();
     let mut watch =
         HealthClient::new(channel).watch(HealthCheckRequest { service: String::new() }).await.unwrap().into_inner();
     watch.message().await.unwrap().unwrap();
     process.signal("INT");
+    // Those who come while it drains are turned away at once and can go elsewhere.
+    while tokio::net::TcpStream::connect(&process.grpc).await.is_ok() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(get(&process.admin, "/live").await.0, 200, "it still drains");
     assert_eq!(process.exit_code().await, Some(0));
 }
 

@@ -129,7 +129,7 @@ async fn every_request_of_a_batch_gets_its_own_row() {
     }
     let sizes = all(&seen).iter().map(Vec::len).collect::<Vec<_>>();
     assert_eq!(sizes, [8, 2], "a free worker takes what is there, up to a batch");
-    assert_eq!(batcher.shared.metrics.admitted(), 0);
+    assert_eq!(batcher.shared.metrics.admitted.get(), 0);
 }
 
 #[tokio::test]
@@ -172,7 +172,7 @@ async fn a_request_cancelled_while_its_batch_runs_harms_nobody() {
     cancelled.abort();
     assert_eq!(mate.await.unwrap().unwrap().prediction.outlook, Outlook::of_value(0.2));
     assert_eq!(all(&seen), [[1, 2]]);
-    assert_eq!(batcher.shared.metrics.admitted(), 0);
+    assert_eq!(batcher.shared.metrics.admitted.get(), 0);
 }
 
 #[tokio::test]
@@ -407,7 +407,7 @@ async fn a_worker_that_panics_or_errors_fails_its_batch_and_is_replaced() {
         assert!(submit(&batcher, 2, None, soon()).await.await.unwrap().is_ok());
         let metrics = &batcher.shared.metrics;
         assert_eq!((metrics.replaced_after_panic.get(), metrics.replaced_after_error.get()), (panics, 1 - panics));
-        assert_eq!((metrics.failed_batches.get(), metrics.workers.get(), metrics.admitted()), (1, 1, 0));
+        assert_eq!((metrics.failed_batches.get(), metrics.workers.get(), metrics.admitted.get()), (1, 1, 0));
     }
 }
 
@@ -418,9 +418,11 @@ async fn a_worker_that_cannot_open_its_model_again_says_so_and_goes_on_trying() 
     assert_eq!(submit(&batcher, 1, None, soon()).await.await.unwrap(), Err(ServiceError::Inference));
     changes.recv().await.unwrap();
     assert!(!batcher.is_able());
+    assert_eq!(batcher.shared.metrics.workers.get(), 0);
     assert_eq!(batcher.submit(input(2), Box::new([]), None, soon()).await, Err(ServiceError::NoWorker));
     changes.recv().await.unwrap();
     assert!(batcher.is_able());
+    assert_eq!(batcher.shared.metrics.workers.get(), 1);
     assert!(submit(&batcher, 3, None, soon()).await.await.unwrap().is_ok());
 }
 
