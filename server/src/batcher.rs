@@ -142,7 +142,9 @@ impl Batcher {
         let acquire = || Arc::clone(&shared.permits).try_acquire_owned();
         let permit = acquire().or_else(|_| {
             if shared.gone.swap(0, Ordering::Relaxed) > 0 {
-                shared.lock().purge(&shared.metrics.drops);
+                let mut jobs = shared.lock();
+                jobs.purge(&shared.metrics.drops);
+                shared.note_depth(&jobs);
             }
             acquire().map_err(|_| ServiceError::Overloaded { retry_after: shared.until_room() })
         })?;
@@ -159,7 +161,10 @@ impl Batcher {
             return Err(ServiceError::NotInTime { retry_after: needed });
         }
         jobs.add(input, legal, key, waiter);
-        shared.metrics.queue_depth.set(jobs.waiting() as i64);
+        shared.note_depth(&jobs);
+        if shared.cache.is_on() {
+            shared.metrics.cache_misses.inc();
+        }
         drop(jobs);
         shared.arrived.notify_one();
         Ok(answer)
@@ -201,7 +206,7 @@ impl Queue {
                 if !shared.limits.delay.is_zero() && taken.ids.len() < shared.limits.max_batch {
                     jobs = shared.fill(jobs, &mut taken, tightest);
                 }
-                shared.metrics.queue_depth.set(jobs.waiting() as i64);
+                shared.note_depth(&jobs);
                 if jobs.waiting() > 0 {
                     // Who filled this batch may have been woken for what it left.
                     shared.arrived.notify_one();
@@ -210,6 +215,7 @@ impl Queue {
                 taken.taken = Instant::now();
                 return Some(taken);
             }
+            shared.note_depth(&jobs); // All that waited may have been dropped.
             if jobs.closed {
                 return None;
             }
@@ -248,6 +254,15 @@ impl Shared {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn note_depth(&self, jobs: &Jobs) {
+        self.metrics.queue_depth.set(jobs.waiting() as i64);
+    }
+
+    /// Workers that can work, at least one.
+    fn able_workers(&self) -> usize {
+        self.limits.workers.saturating_sub(self.broken.load(Ordering::Relaxed)).max(1)
+    }
+
     /// Takes jobs, those due first, while the tightest deadline among them still holds. Gives that deadline.
     fn gather(&self, jobs: &mut Jobs, taken: &mut Taken, tightest: Option<Instant>) -> Option<Instant> {
         let mut tightest = tightest;
@@ -275,7 +290,7 @@ impl Shared {
     /// How many of the waiting jobs a worker should take: what leaves as much for each of the others that are free or,
     /// when they are busy, for each of all, but no fewer than make a batch efficient.
     fn share(&self, jobs: &Jobs) -> usize {
-        let workers = self.limits.workers;
+        let workers = self.able_workers();
         match workers.saturating_sub(jobs.running) {
             0 | 1 => jobs.waiting().div_ceil(workers).max(self.cost.efficient()),
             free => jobs.waiting().div_ceil(free),
@@ -294,13 +309,16 @@ impl Shared {
             }
             jobs = self.arrived.wait_timeout(jobs, left).unwrap_or_else(PoisonError::into_inner).0;
             tightest = self.gather(&mut jobs, taken, Some(tightest)).unwrap_or(tightest);
+            if jobs.waiting() > 0 {
+                break; // It does not fit, and must not wait for this batch to fill.
+            }
         }
         jobs
     }
 
     /// When a request with this deadline should be ready. Not at all late when a worker is free: then it can try.
     fn ready_in(&self, jobs: &Jobs, deadline: Instant) -> Duration {
-        let Limits { max_batch, workers, .. } = self.limits;
+        let (max_batch, workers) = (self.limits.max_batch, self.able_workers());
         if jobs.waiting() == 0 && jobs.running < workers {
             return Duration::ZERO;
         }
@@ -310,9 +328,9 @@ impl Shared {
         full.mul_f64(rounds as f64) + self.cost.estimate(max_batch.min(ahead + 1))
     }
 
-    /// When a full queue should have room again: after the next run, but not so soon that asking is the load.
+    /// When a full queue should have been worked off; not so soon that asking again is the load.
     fn until_room(&self) -> Duration {
-        let rounds = self.limits.capacity as f64 / (self.limits.max_batch * self.limits.workers) as f64;
+        let rounds = self.limits.capacity as f64 / (self.limits.max_batch * self.able_workers()) as f64;
         let queue = self.cost.estimate(self.limits.max_batch).mul_f64(rounds);
         queue.clamp(Duration::from_millis(10), Duration::from_secs(5))
     }
@@ -350,7 +368,7 @@ impl Taken {
         }
     }
 
-    /// Each row's prediction, kept before its job is removed, so that an identical request finds one or the other.
+    /// Each row's prediction, kept before its job is removed, so that hardly an identical request finds neither.
     fn predictions(&self, predict: impl Fn(usize, &[u16]) -> Option<Prediction>) -> Vec<Option<Arc<Prediction>>> {
         let wanted = {
             let mut jobs = self.shared.lock();

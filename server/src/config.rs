@@ -15,7 +15,7 @@ use clap::{Args, Command, ValueEnum};
 use serde::{Serialize, Serializer};
 use tonic::codegen::http::Uri;
 use tracing_subscriber::EnvFilter;
-use zeitnot_inference::Device;
+use zeitnot_inference::{Device, Provider, runtime::PATH_VARIABLE};
 
 use crate::{batcher::Limits, keys::Keys, model_files, tls};
 
@@ -47,7 +47,7 @@ pub struct Config {
     #[serde(serialize_with = "device_name")]
     #[arg(long, env = "ZEITNOT_DEVICE", default_value = "auto")]
     pub device: Device,
-    /// Worker threads, one session each; 0 fills the CPU quota
+    /// Worker threads of each model, one session each; 0 fills the CPU quota, and is one on CUDA
     #[arg(long, env = "ZEITNOT_WORKERS", default_value_t = 0)]
     pub workers: usize,
     /// Threads inside one run of a worker
@@ -165,6 +165,12 @@ impl Config {
                 bail!("--{name}: must be at least 1");
             }
         }
+        let most = [("cache-mib", self.cache_mib, 1 << 24), ("max-connections", self.max_connections as u64, 1 << 24)];
+        for (name, value, most) in most {
+            if value > most {
+                bail!("--{name}: {value} is more than {most}");
+            }
+        }
         for (name, value) in [("access-log", self.access_log), ("otlp-sample", self.otlp_sample)] {
             if !(0.0..=1.0).contains(&value) {
                 bail!("--{name}: {value} is not between 0 and 1");
@@ -172,7 +178,8 @@ impl Config {
         }
         EnvFilter::try_new(&self.log).with_context(|| format!("--log: cannot read `{}`", self.log))?;
         if let Some(endpoint) = &self.otlp_endpoint {
-            let uri = endpoint.parse::<Uri>().ok().filter(|uri| uri.scheme().is_some() && uri.authority().is_some());
+            // Traces go to a collector beside the server, which knows about TLS.
+            let uri = endpoint.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
             uri.with_context(|| format!("--otlp-endpoint: `{endpoint}` is not like http://localhost:4317"))?;
         }
         Ok(())
@@ -187,19 +194,22 @@ impl Config {
         model_files::find(&self.model)?;
         tls::read(self)?;
         self.api_keys.as_deref().map(Keys::read).transpose()?;
-        if let Some(path) = self.onnxruntime.as_ref().filter(|path| !path.is_file()) {
-            bail!("--onnxruntime: {}: there is no such file; `make setup` installs it", path.display());
+        let variable = std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
+        let library = self.onnxruntime.clone().or(variable);
+        let library = library.with_context(|| format!("--onnxruntime: give its path, or set {PATH_VARIABLE}"))?;
+        if !library.is_file() {
+            bail!("--onnxruntime: {}: there is no such file; `make setup` installs it", library.display());
         }
         Ok(())
     }
 
     /// Bounds of a model's queue.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self, provider: Provider) -> Limits {
         Limits {
             capacity: self.queue,
             max_batch: self.max_batch,
             delay: Duration::from_micros(self.batch_delay_us),
-            workers: self.worker_count(),
+            workers: self.worker_count(provider),
         }
     }
 
@@ -219,11 +229,16 @@ impl Config {
         Duration::from_millis(self.handshake_ms)
     }
 
-    /// The number of workers of each model.
-    pub fn worker_count(&self) -> usize {
+    /// The number of workers of each model that runs there.
+    pub fn worker_count(&self, provider: Provider) -> usize {
         // The standard library follows the CPU affinity and the cgroup's quota, v1 and v2.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        if self.workers == 0 { (cores / self.threads).max(1) } else { self.workers }
+        match (self.workers, provider) {
+            (0, Provider::Cpu) => (cores / self.threads).max(1),
+            // One session fills a GPU with its batches; several would share them out and the memory, too.
+            (0, Provider::Cuda) => 1,
+            (workers, _) => workers,
+        }
     }
 
     /// Longest time a request may take.

@@ -1,6 +1,7 @@
 //! Connections: accepted, counted, bounded, and greeted with TLS where it is asked for, each without holding up others.
 
 use std::{
+    future::Future,
     io,
     pin::Pin,
     sync::Arc,
@@ -8,10 +9,12 @@ use std::{
     time::Duration,
 };
 
+use prometheus::IntCounter;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch},
+    time::Sleep,
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -32,8 +35,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub struct Connection {
     stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
     info: TcpConnectInfo,
+    /// What is still to come of the client's greeting, and until when.
+    greeting: Option<Greeting>,
     _place: (OwnedSemaphorePermit, Held),
 }
+
+/// HTTP/2 starts with 24 bytes of the client's. The server behind this waits for them for ever.
+#[derive(Debug)]
+struct Greeting {
+    left: usize,
+    limit: Pin<Box<Sleep>>,
+    late: IntCounter,
+}
+
+/// Length of HTTP/2's connection preface, in bytes.
+const PREFACE: usize = 24;
 
 /// What every connection is greeted with.
 struct Greeter {
@@ -82,7 +98,8 @@ impl Greeter {
     async fn greet(self: Arc<Self>, stream: TcpStream, place: OwnedSemaphorePermit) {
         let place = (place, Held::new(&self.metrics.connections));
         let info = stream.connect_info();
-        let stream = match tokio::time::timeout(self.limit, shake_hands(stream, self.credentials.tls())).await {
+        let limit = tokio::time::Instant::now() + self.limit;
+        let stream = match tokio::time::timeout_at(limit, shake_hands(stream, self.credentials.tls())).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection failed before it could be used");
@@ -90,7 +107,10 @@ impl Greeter {
             }
             Err(_) => return self.refuse("timeout"),
         };
-        let _ = self.ready.send(Ok(Connection { stream, info, _place: place })).await; // The server may have ended.
+        let late = self.metrics.refused_connections.with_label_values(&["timeout"]);
+        let limit = Box::pin(tokio::time::sleep_until(limit));
+        let greeting = Some(Greeting { left: PREFACE, limit, late });
+        let _ = self.ready.send(Ok(Connection { stream, info, greeting, _place: place })).await; // The server may have ended.
     }
 
     fn refuse(&self, reason: &str) {
@@ -98,16 +118,12 @@ impl Greeter {
     }
 }
 
-/// Waits for the client's first byte, and greets it with TLS where that is asked for.
+/// Greets the client with TLS where that is asked for.
 async fn shake_hands(
     stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
 ) -> io::Result<Either<TcpStream, Box<TlsStream<TcpStream>>>> {
     stream.set_nodelay(true)?;
-    // In HTTP/2 and TLS the client speaks first; one that does not is not worth a server task.
-    if stream.peek(&mut [0]).await? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
     match tls {
         None => Ok(Either::Left(stream)),
         Some(tls) => Ok(Either::Right(Box::new(TlsAcceptor::from(tls).accept(stream).await?))),
@@ -128,7 +144,20 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Some(greeting) = &mut self.greeting {
+            let come = buffer.filled().len() - before;
+            greeting.left = greeting.left.saturating_sub(come);
+            if greeting.left == 0 {
+                self.greeting = None;
+            } else if greeting.limit.as_mut().poll(context).is_ready() {
+                greeting.late.inc();
+                self.greeting = None;
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        read
     }
 }
 

@@ -79,17 +79,16 @@ impl CostModel {
         enough.unwrap_or(self.max_batch())
     }
 
-    /// Learns from a run. The sizes next to it move towards what it says of them, the nearer one more.
+    /// Learns from a run. All sizes follow it, as a machine gets slower for all, the nearer ones more.
     pub fn observe(&self, rows: usize, took: Duration) {
         let expected = self.estimate(rows).as_secs_f64();
         if expected <= 0.0 {
             return;
         }
         let ratio = (took.as_secs_f64() / expected).clamp(1.0 / ACCIDENT, ACCIDENT);
-        let above = self.points.iter().position(|point| point.rows >= rows).unwrap_or(self.points.len());
-        let neighbours = self.points.iter().enumerate().filter(|(place, _)| *place == above || *place + 1 == above);
-        for (_, point) in neighbours {
-            let distance = point.rows.abs_diff(rows) as f64 / rows.max(1) as f64;
+        for point in &self.points {
+            // Doublings between the two sizes.
+            let distance = (point.rows as f64 / rows.max(1) as f64).log2().abs();
             point.set(point.get() * (1.0 + WEIGHT * (ratio - 1.0) / (1.0 + distance)));
         }
     }
@@ -160,5 +159,6 @@ mod tests {
             cost.observe(4, ms(80));
         }
         assert!(near(cost.estimate(4), ms(80)), "{cost:?}");
+        assert!(cost.estimate(8) > ms(90), "the others follow: {cost:?}");
     }
 }

@@ -37,22 +37,29 @@ impl Credentials {
         self.tls.load_full()
     }
 
-    /// Reads the files again. Connections and requests under way are left alone; limits start afresh.
-    pub fn reload(&self) {
-        let outcome = (|| anyhow::Ok((read_keys(&self.config)?, tls::read(&self.config)?)))();
+    /// Reads the files again, keys and certificates each by themselves. Connections and requests under way are left
+    /// alone; limits start afresh.
+    /// Whether all could be read.
+    pub fn reload(&self) -> bool {
+        let keys = self.note("keys", read_keys(&self.config).map(|keys| self.keys.store(keys)));
+        let certificates = self.note("certificates", tls::read(&self.config).map(|tls| self.tls.store(tls)));
+        keys && certificates
+    }
+
+    fn note(&self, what: &str, outcome: Result<()>) -> bool {
+        let well = outcome.is_ok();
         let label = match outcome {
-            Ok((keys, tls)) => {
-                self.keys.store(keys);
-                self.tls.store(tls);
-                tracing::info!("credentials reloaded");
+            Ok(()) => {
+                tracing::info!(what, "reloaded");
                 "changed"
             }
             Err(error) => {
-                tracing::error!(error = format!("{error:#}"), "credentials cannot be read, the old ones hold on");
+                tracing::error!(what, error = format!("{error:#}"), "cannot be read, the old ones hold on");
                 "failed"
             }
         };
-        self.metrics.credential_reloads.with_label_values(&[label]).inc();
+        self.metrics.credential_reloads.with_label_values(&[what, label]).inc();
+        well
     }
 
     /// Looks at the files every `interval` and reads them when they have changed; never with 0.
@@ -67,7 +74,7 @@ impl Credentials {
         loop {
             ticks.tick().await;
             if watch.has_settled(stamps()) {
-                self.reload();
+                if self.reload() { watch.succeeded() } else { watch.failed() }
             }
         }
     }

@@ -4,17 +4,21 @@
 
 use std::time::{Duration, Instant};
 
-use tonic::metadata::MetadataMap;
+use tonic::codegen::http::HeaderMap;
 
 /// Share of a client's time kept for the way back, so that the answer arrives before the client, or tonic, gives up.
 const WAY_BACK: f64 = 0.1;
 /// Most time kept for the way back.
 const MOST_WAY_BACK: Duration = Duration::from_millis(25);
 
+/// When a request must be answered; an extension of every request.
+#[derive(Clone, Copy, Debug)]
+pub struct Deadline(pub Instant);
+
 /// The moment by which a request must be answered: the client's `grpc-timeout` or the server's limit, whichever is
-/// earlier.
-pub fn of(metadata: &MetadataMap, limit: Duration) -> Instant {
-    let client = metadata.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse);
+/// earlier. Counts from now, which should be when the headers arrive.
+pub fn of(headers: &HeaderMap, limit: Duration) -> Instant {
+    let client = headers.get("grpc-timeout").and_then(|value| value.to_str().ok()).and_then(parse);
     let allowed = match client {
         Some(timeout) => timeout.saturating_sub(timeout.mul_f64(WAY_BACK).min(MOST_WAY_BACK)).min(limit),
         None => limit,
@@ -64,9 +68,9 @@ mod tests {
 
     #[test]
     fn the_earlier_of_client_and_server_counts() {
-        let mut metadata = MetadataMap::new();
+        let mut metadata = HeaderMap::new();
         let limit = Duration::from_secs(10);
-        let left = |metadata: &MetadataMap| of(metadata, limit).duration_since(Instant::now());
+        let left = |metadata: &HeaderMap| of(metadata, limit).duration_since(Instant::now());
         assert!(left(&metadata) > Duration::from_secs(9));
         metadata.insert("grpc-timeout", "1S".parse().unwrap());
         assert!(left(&metadata) <= Duration::from_millis(975));

@@ -69,6 +69,9 @@ pub enum ServiceError {
     /// The models are still being loaded.
     #[error("the models are being loaded")]
     Starting,
+    /// Other reloads are under way.
+    #[error("other reloads are under way")]
+    Reloading,
     /// No worker can open the model.
     #[error("no worker can open the model")]
     NoWorker,
@@ -89,7 +92,7 @@ impl ServiceError {
             ServiceError::Forbidden(_) => Code::PermissionDenied,
             ServiceError::ReloadFailed(_) => Code::FailedPrecondition,
             ServiceError::DeadlineExceeded => Code::DeadlineExceeded,
-            ServiceError::Starting | ServiceError::NoWorker => Code::Unavailable,
+            ServiceError::Starting | ServiceError::Reloading | ServiceError::NoWorker => Code::Unavailable,
             ServiceError::Inference => Code::Internal,
         }
     }
@@ -101,6 +104,7 @@ impl ServiceError {
             ServiceError::Overloaded { .. } => "QUEUE_FULL",
             ServiceError::DeadlineExceeded => "DEADLINE",
             ServiceError::Starting => "STARTING",
+            ServiceError::Reloading => "RELOADING",
             ServiceError::NoWorker => "NO_WORKER",
             ServiceError::NotInTime { .. } => "QUEUE_TOO_LONG",
             ServiceError::ClientLimit { .. } => "CLIENT_LIMIT",
@@ -131,6 +135,7 @@ impl From<ServiceError> for Status {
             | ServiceError::DeadlineExceeded
             | ServiceError::Starting
             | ServiceError::NoWorker
+            | ServiceError::Reloading
             | ServiceError::Unauthenticated(_)
             | ServiceError::Forbidden(_)
             | ServiceError::ReloadFailed(_)

@@ -1,6 +1,6 @@
 //! `zeitnot`: serves predictions, prints its options, checks its models.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use zeitnot_server::{
@@ -14,6 +14,9 @@ use zeitnot_server::{
 
 /// What sysexits.h calls EX_CONFIG.
 const WRONG_CONFIGURATION: u8 = 78;
+
+/// How long what still runs may take when all requests have been answered.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     // ONNX Runtime keeps usage data on disk, to be sent, unless told otherwise.
@@ -61,19 +64,22 @@ fn wrong(error: &anyhow::Error) -> ExitCode {
 
 fn serve(config: Config) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let _telemetry = telemetry::start(&config)?;
         let listeners = Listeners::bind(&config).await?;
         tracing::info!(grpc = %listeners.grpc_address()?, admin = %listeners.admin_address()?, "listening");
         let signals = Signals { shutdown: shutdown::requested()?, hangups: shutdown::hangups()? };
         let opener = models::onnx_runtime(&config);
         server::run(config, listeners, opener, signals).await
-    })
+    });
+    runtime.shutdown_timeout(END_LIMIT); // A model may still be being opened.
+    served
 }
 
 /// Opens each model, checks it as before serving, and prints what it is.
 fn check(config: &Config) -> Result<()> {
     let opener = models::onnx_runtime(config);
+    let mut found = Vec::new();
     for file in model_files::read(&config.model)? {
         let mut model = opener(&file)?;
         let cost = CostModel::new(config.max_batch);
@@ -82,7 +88,7 @@ fn check(config: &Config) -> Result<()> {
         println!("{}: {} version {}, {}", file.source, metadata.name, metadata.version, metadata.encoding);
         println!("  runs on {}, {} bytes, sha256 {}", model.provider().name(), file.bytes.len(), file.sha256);
         println!("  trained on: {}", metadata.trained_on);
-        let (workers, threads) = (config.worker_count(), config.threads);
+        let (workers, threads) = (config.worker_count(model.provider()), config.threads);
         let plural = |count| if count == 1 { "" } else { "s" };
         println!("  {workers} worker{} of {threads} thread{}", plural(workers), plural(threads));
         let ms = |rows| cost.estimate(rows).as_secs_f64() * 1e3;
@@ -92,6 +98,8 @@ fn check(config: &Config) -> Result<()> {
             ms(config.max_batch),
             config.max_batch
         );
+        found.push((file.source.clone(), metadata.name.clone()));
     }
-    Ok(())
+    let names = found.iter().map(|(source, name)| (source.as_str(), name.as_str()));
+    models::check_names(names, config.default_model.as_deref())
 }

@@ -209,7 +209,7 @@ impl Metrics {
             credential_reloads: make.counters(
                 "zeitnot_credential_reloads_total",
                 "Reloads of API keys and certificates, by result",
-                &["result"],
+                &["what", "result"],
             )?,
             connections: make.gauge("zeitnot_connections", "Open connections")?,
             refused_connections: make.counters(
@@ -225,7 +225,9 @@ impl Metrics {
         metrics.pre_register(NO_MODEL, &[&METHODS[..], &[UNKNOWN_METHOD]].concat());
         RELOADS.iter().for_each(|result| drop(metrics.reloads.with_label_values(&[result])));
         let credentials = &metrics.credential_reloads;
-        ["changed", "failed"].iter().for_each(|result| drop(credentials.with_label_values(&[result])));
+        for what in ["keys", "certificates"] {
+            ["changed", "failed"].iter().for_each(|result| drop(credentials.with_label_values(&[what, result])));
+        }
         CONNECTION_REFUSALS.iter().for_each(|reason| drop(metrics.refused_connections.with_label_values(&[reason])));
         Ok(metrics)
     }
@@ -301,7 +303,7 @@ impl ByModel {
             )?,
             cache_requests: make.counters(
                 "zeitnot_cache_requests_total",
-                "Requests by what the cache had for them",
+                "Requests that were computed, or answered by the cache or with another",
                 &["model", "result"],
             )?,
         })

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use tokio::sync::{mpsc, oneshot};
 use zeitnot_encoding::{Encoding, encodings};
 use zeitnot_inference::{InferenceError, Metadata, Provider, Runtime, Session, SessionOptions};
@@ -137,13 +137,10 @@ impl Loader {
                 }
             });
         }
-        let mut names = HashSet::new();
-        if let Some(twice) = models.iter().find(|model| !names.insert(&model.metadata.name)) {
-            bail!("{}: another file also holds a model `{}`", twice.source, twice.metadata.name);
-        }
-        if let Some(name) = &self.config.default_model {
-            let place = models.iter().position(|model| &model.metadata.name == name);
-            let place = place.ok_or_else(|| anyhow!("--default-model: no file holds a model `{name}`"))?;
+        let names = models.iter().map(|model| (&*model.source, &*model.metadata.name));
+        check_names(names, self.config.default_model.as_deref())?;
+        let default = |model: &Arc<Model>| Some(&model.metadata.name) == self.config.default_model.as_ref();
+        if let Some(place) = models.iter().position(default) {
             models.swap(0, place);
         }
         Ok(Models { models })
@@ -158,12 +155,13 @@ impl Loader {
             tokio::task::spawn_blocking(move || opener(&file)).await??
         };
         let name = first.metadata().name.clone(); // Its figures carry it.
+        let provider = first.provider();
         let metrics = self.metrics.model(&name);
-        let limits = self.config.limits();
+        let limits = self.config.limits(provider);
         let (batcher, queue) = batcher::queue(limits, self.cache.clone(), metrics.clone());
         let open: Open = {
             let opener = Arc::clone(&self.opener);
-            Arc::new(move || opener(&file))
+            Arc::new(move || same_provider(opener(&file)?, provider, &file.source))
         };
         let (mut first, mut opened) = (Some(first), None);
         // One after the other, to leave processors to what is being served.
@@ -173,11 +171,39 @@ impl Loader {
                 .context("the system gives no thread for a worker")?;
             opened = Some(answer.await.context("a worker panicked at its start")??);
         }
-        let (metadata, provider) = opened.context("no worker was started")?;
+        let metadata = opened.context("no worker was started")?;
         let Metadata { name, version, encoding, .. } = &metadata;
         tracing::info!(name, version, encoding, provider = provider.name(), workers = limits.workers, "model is warm");
         let encoding = encodings::find(encoding).with_context(|| format!("encoding {encoding}"))?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Model { id, source, sha256, metadata, encoding, provider, batcher, metrics })
+    }
+}
+
+/// A session, if it runs where the model's first one does. With `--device auto` one might else run on the CPU while the
+/// server says CUDA.
+fn same_provider(model: Box<dyn Run>, first: Provider, file: &str) -> Result<Box<dyn Run>, InferenceError> {
+    if model.provider() == first {
+        return Ok(model);
+    }
+    let problem = format!("runs on {} now, its first session on {}", model.provider().name(), first.name());
+    Err(InferenceError::Model { file: file.to_owned(), problem })
+}
+
+/// What is wrong with the names of models that are to be served together: pairs of file and name.
+///
+/// # Errors
+///
+/// Names the file and the model.
+pub fn check_names<'a>(models: impl IntoIterator<Item = (&'a str, &'a str)>, default: Option<&str>) -> Result<()> {
+    let mut names = HashSet::new();
+    for (source, name) in models {
+        if !names.insert(name) {
+            bail!("{source}: another file also holds a model `{name}`");
+        }
+    }
+    match default {
+        Some(name) if !names.contains(name) => bail!("--default-model: no file holds a model `{name}`"),
+        _ => Ok(()),
     }
 }

@@ -1,4 +1,5 @@
-//! Counts, traces and logs every request that reaches the gRPC port, also those refused before a service sees them.
+//! Counts, traces and logs every request that reaches the gRPC port, also those refused before a service sees them, and
+//! ends those whose deadline passes, wherever they are: also those whose message never comes.
 //!
 //! A request ends with the end of its answer's body; when that is dropped before, its client went away.
 
@@ -10,6 +11,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     task::{Context, Poll, ready},
+    time::Duration,
 };
 
 use http_body::Frame;
@@ -22,15 +24,21 @@ use tower::{Layer, Service};
 use tracing::{Instrument, Span, field::Empty};
 
 use crate::{
+    deadline::{self, Deadline},
+    error::ServiceError,
     metrics::{self, METHODS, Metrics, NO_MODEL, UNKNOWN_METHOD},
     telemetry,
 };
+
+/// Longest time of a reload, which loads models that may be large.
+const RELOAD_LIMIT: Duration = Duration::from_secs(600);
 
 /// Wraps services so that their requests are observed.
 #[derive(Clone, Debug)]
 pub struct ObserveLayer {
     metrics: Metrics,
     share: f64,
+    limit: Duration,
 }
 
 /// Where a service notes which model a request is for; an extension of every request.
@@ -50,9 +58,9 @@ impl ModelNote {
 }
 
 impl ObserveLayer {
-    /// Counts into these metrics and logs this share of the requests.
-    pub fn new(metrics: Metrics, share: f64) -> Self {
-        ObserveLayer { metrics, share }
+    /// Counts into these metrics, logs this share of the requests, and gives each at most `limit`.
+    pub fn new(metrics: Metrics, share: f64, limit: Duration) -> Self {
+        ObserveLayer { metrics, share, limit }
     }
 }
 
@@ -104,9 +112,16 @@ where
         let counted = self.layer.metrics.request(method);
         let logged = sampled(self.layer.share);
         let mut ending = Ending { counted: Some(counted), model, span: span.clone(), logged };
+        let limit = if method == "ReloadModels" { RELOAD_LIMIT } else { self.layer.limit };
+        let deadline = deadline::of(request.headers(), limit);
+        request.extensions_mut().insert(Deadline(deadline));
         let answer = span.in_scope(|| self.inner.call(request)).instrument(span);
         Box::pin(async move {
-            let (parts, body) = answer.await?.into_parts();
+            let answer = match tokio::time::timeout_at(deadline.into(), answer).await {
+                Ok(answer) => answer?,
+                Err(_) => Status::from(ServiceError::DeadlineExceeded).into_http(),
+            };
+            let (parts, body) = answer.into_parts();
             if let Some(status) = Status::from_header_map(&parts.headers) {
                 ending.end(status.code(), status.message());
             }
@@ -236,7 +251,7 @@ mod tests {
     async fn a_request_whose_client_goes_away_counts_as_cancelled() {
         let metrics = Metrics::new().unwrap();
         let never = tower::service_fn(|_: Request<()>| std::future::pending::<Result<Response<Body>, ()>>());
-        let mut service = ObserveLayer::new(metrics.clone(), 0.0).layer(never);
+        let mut service = ObserveLayer::new(metrics.clone(), 0.0, Duration::from_secs(9)).layer(never);
         drop(service.call(request()));
         assert!(counted(&metrics, "CANCELLED"));
     }
@@ -251,7 +266,7 @@ mod tests {
             Body::new(http_body_util::StreamBody::new(tokio_stream::iter([frame])))
         };
         let service = tower::service_fn(|_: Request<()>| async move { Ok::<_, ()>(Response::new(trailers(Code::Ok))) });
-        let mut service = ObserveLayer::new(metrics.clone(), 0.0).layer(service);
+        let mut service = ObserveLayer::new(metrics.clone(), 0.0, Duration::from_secs(9)).layer(service);
         let body = service.call(request()).await.unwrap().into_body();
         assert!(!counted(&metrics, "OK") && !counted(&metrics, "CANCELLED"));
         body.collect().await.unwrap();

@@ -35,11 +35,12 @@ impl Reloader {
     ///
     /// # Errors
     ///
-    /// [`ServiceError::ReloadFailed`], and then nothing has changed; [`ServiceError::Starting`] before the first load.
+    /// [`ServiceError::ReloadFailed`], and then nothing has changed; [`ServiceError::Reloading`] when two others are under way;
+    /// [`ServiceError::Starting`] before the first load.
     pub async fn reload(&self) -> Result<Changes, ServiceError> {
         let (reply, answer) = oneshot::channel();
         // One reload may wait for another; more would only find the files as those two did.
-        self.commands.try_send(reply).map_err(|_| ServiceError::Starting)?;
+        self.commands.try_send(reply).map_err(|_| ServiceError::Reloading)?;
         answer.await.map_err(|_| ServiceError::Starting)?
     }
 }
@@ -76,7 +77,10 @@ impl Reloading {
                 }
                 _ = ticks.tick(), if !interval.is_zero() && !paths.is_empty() => {
                     if watch.has_settled(model_files::stamps(&paths)) {
-                        let _ = self.reload().await; // Told in the log and the metrics.
+                        match self.reload().await {
+                            Ok(_) => watch.succeeded(),
+                            Err(_) => watch.failed(), // Told in the log and the metrics.
+                        }
                     }
                 }
             }

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// How long a worker may take to end when its queue has ended.
-const WORKER_LIMIT: Duration = Duration::from_secs(2);
+const WORKER_LIMIT: Duration = Duration::from_secs(5);
 /// How often idle connections are pinged, and how long the answer may take.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// Largest header list of a request, in bytes.
@@ -150,7 +150,7 @@ pub async fn run(
             Some(()) = hangups.recv() => {
                 credentials.reload();
                 let reloader = reloader.clone();
-                tokio::spawn(async move { reloader.reload().await }); // The log tells its outcome.
+                tokio::spawn(async move { reloader.reload().await }); // The log tells; two under way do for a third.
             }
             () = &mut watching => {}
             ended = &mut grpc => return ended.context("the gRPC server died")?.context("the gRPC server failed"),
@@ -161,11 +161,12 @@ pub async fn run(
     drain(&config, stop, grpc).await?;
     admin.abort();
     reloading.abort();
+    let _ = reloading.await; // It was told to end; with it ends what else could send on `changes` than workers.
     // A queue ends with its model, and the workers with their queue.
-    let workers = models.load().all().iter().map(|model| model.metrics.workers.clone()).collect::<Vec<_>>();
     models.store(Arc::new(Models::default()));
-    while workers.iter().any(|workers| workers.get() > 0) {
-        let Ok(Some(())) = tokio::time::timeout(WORKER_LIMIT, changes.recv()).await else { break };
+    let ended = async { while changes.recv().await.is_some() {} };
+    if tokio::time::timeout(WORKER_LIMIT, ended).await.is_err() {
+        tracing::warn!("a worker is still busy");
     }
     tracing::info!("stopped");
     Ok(())
@@ -206,7 +207,7 @@ fn services(
         .http2_keepalive_timeout(Some(KEEPALIVE))
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_max_pending_accept_reset_streams(Some(MAX_PENDING_RESETS))
-        .layer(ObserveLayer::new(metrics.clone(), config.access_log))
+        .layer(ObserveLayer::new(metrics.clone(), config.access_log, config.max_deadline()))
         .layer(AccessLayer::new(Arc::clone(credentials)))
         .add_optional_service(config.reflection.then(|| reflection().build_v1()).transpose()?)
         .add_optional_service(config.reflection.then(|| reflection().build_v1alpha()).transpose()?)

@@ -1,6 +1,6 @@
 //! The gRPC services.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use arc_swap::ArcSwap;
 use tonic::{Extensions, Request, Response, Status};
@@ -15,7 +15,7 @@ use crate::{
     access::Caller,
     cache::{Cache, Key},
     config::Config,
-    deadline,
+    deadline::Deadline,
     error::ServiceError,
     jobs::Reply,
     models::{Model, Models},
@@ -40,8 +40,9 @@ impl Service {
     }
 
     async fn predict(&self, request: Request<PredictRequest>) -> Result<PredictResponse, ServiceError> {
-        let deadline = deadline::of(request.metadata(), self.config.max_deadline());
         let (_, extensions, request) = request.into_parts();
+        let deadline =
+            extensions.get().map_or_else(|| Instant::now() + self.config.max_deadline(), |&Deadline(end)| end);
         let query = wire::query(request, self.config.max_moves)?;
         let model = self.model(&query.model, &extensions)?;
         if let Some(over) = query.game.over() {
@@ -64,7 +65,6 @@ impl Service {
             model.metrics.cache_hits.inc();
             return Ok(Reply::kept(prediction));
         }
-        model.metrics.cache_misses.inc();
         model.batcher.submit(input, legal.into(), key, deadline).await
     }
 
@@ -120,7 +120,27 @@ fn may_administer<T>(request: &Request<T>) -> Result<(), ServiceError> {
     match request.extensions().get::<Caller>() {
         Some(Caller(client)) if client.admin => Ok(()),
         Some(_) => Err(ServiceError::Forbidden("the key is not an administrator's")),
-        None if request.remote_addr().is_some_and(|address| address.ip().is_loopback()) => Ok(()),
+        None if request.remote_addr().is_some_and(|address| address.ip().to_canonical().is_loopback()) => Ok(()),
         None => Err(ServiceError::Forbidden("without API keys, only callers on the same machine may do this")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::transport::server::TcpConnectInfo;
+
+    use super::*;
+
+    #[test]
+    fn without_keys_only_the_same_machine_may_administer() {
+        let from = |address: &str| {
+            let mut request = Request::new(());
+            let remote_addr = Some(address.parse().unwrap());
+            request.extensions_mut().insert(TcpConnectInfo { local_addr: None, remote_addr });
+            may_administer(&request).is_ok()
+        };
+        assert!(from("127.0.0.1:1") && from("[::1]:1") && from("[::ffff:127.0.0.1]:1"));
+        assert!(!from("10.0.0.1:1") && !from("[2001:db8::1]:1"));
+        assert!(may_administer(&Request::new(())).is_err(), "from nobody knows where");
     }
 }

@@ -57,7 +57,7 @@ impl Run for Session {
 pub type Open = Arc<dyn Fn() -> Result<Box<dyn Run>, InferenceError> + Send + Sync>;
 
 /// What a worker found when it opened its model.
-pub type Opened = Result<(Metadata, Provider), InferenceError>;
+pub type Opened = Result<Metadata, InferenceError>;
 
 /// Why a worker stopped taking batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +138,13 @@ pub fn spawn(
             Err(_) => return,                                      // Seen by the other end of `ready`.
         };
         let alive = Held::new(&queue.metrics().workers);
-        let opened = (model.metadata().clone(), model.provider());
-        drop(ready.send(Ok(opened))); // As above.
+        drop(ready.send(Ok(model.metadata().clone()))); // As above.
         while let Some(next) = serve(model, &open, &queue, &changed) {
             model = next;
         }
-        drop(alive); // Last, so that who waits for it knows that ONNX Runtime is left alone.
-        let _ = changed.send(()); // Nobody listens at shutdown.
+        drop(alive);
+        // Dropped with the thread, `changed` tells who waits for it that ONNX Runtime is left alone.
+        let _ = changed.send(()); // Nobody listens any more when that took too long.
     };
     thread::Builder::new().name(format!("worker-{number}")).spawn(body).map(drop)
 }
@@ -176,7 +176,12 @@ fn reopen(open: &Open, queue: &Queue, changed: &mpsc::UnboundedSender<()>) -> Op
     let (mut pause, longest) = PAUSES;
     let mut broken = None;
     while !queue.is_closed() {
-        match catch_unwind(AssertUnwindSafe(|| open())) {
+        let opened = catch_unwind(AssertUnwindSafe(|| {
+            let mut model = open()?;
+            selfcheck::check(&mut *model, queue.cost(), false)?;
+            Ok::<_, InferenceError>(model)
+        }));
+        match opened {
             Ok(Ok(model)) => return Some(model),
             Ok(Err(error)) => tracing::error!(%error, "a worker cannot open its model again"),
             Err(_) => tracing::error!("a worker panicked while it opened its model again"),

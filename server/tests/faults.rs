@@ -7,29 +7,36 @@ use std::{
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
+        mpsc,
     },
     time::Duration,
 };
 
 use common::{Server, get, request, slow_model};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use prost::Message;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+    task::JoinHandle,
 };
-use tonic::{Code, Request, transport::Channel};
+use tonic::{
+    Code, Request, Status,
+    codegen::{Bytes, http},
+};
 use zeitnot_encoding::{Batch, Encoding, Otter};
 use zeitnot_inference::{Answer, InferenceError, Metadata, Provider};
 use zeitnot_network::{NetworkConfig, OtterConfig, Weights, onnx, specs};
-use zeitnot_proto::v1::{PredictRequest, prediction_service_client::PredictionServiceClient};
+use zeitnot_proto::v1::prediction_service_client::PredictionServiceClient;
 use zeitnot_server::{models::Opener, worker::Run};
 
 /// What a model does at its next run.
-#[derive(Clone, Copy, PartialEq)]
 enum Fault {
     None,
     Panic,
     Error,
-    Stall(Duration),
+    /// Waits until the test lets it go on.
+    Stall(mpsc::Receiver<()>),
 }
 
 /// A model whose next run can be spoilt. It answers everything alike.
@@ -59,7 +66,7 @@ impl Run for Model {
             Fault::None => {}
             Fault::Panic => panic!("as a broken library would"),
             Fault::Error => return Err(InferenceError::Output { output: "policy", found: 0, expected: 1 }),
-            Fault::Stall(time) => std::thread::sleep(time),
+            Fault::Stall(gate) => gate.recv().unwrap(),
         }
         let policy = vec![0.0; batch.rows() * zeitnot_encoding::vocabulary::SIZE];
         Ok(Answer { policy, value: vec![0.0; batch.rows()], ..Answer::default() })
@@ -82,10 +89,14 @@ async fn server(flags: &[&str]) -> (Server, Arc<Mutex<Fault>>, Arc<AtomicUsize>)
     (server, fault, rows)
 }
 
-fn timed(moves: &[&str], ms: u64) -> Request<PredictRequest> {
-    let mut request = Request::new(request(moves));
-    request.set_timeout(Duration::from_millis(ms));
-    request
+/// Sends a request with a deadline that the server alone keeps: tonic's own client would race with it.
+async fn predict_within(server: &Server, moves: &'static [&'static str], ms: u64) -> Result<usize, Status> {
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let origin = format!("http://{}", server.grpc).parse().unwrap();
+    let mut client = PredictionServiceClient::with_origin(client, origin);
+    let mut timed = Request::new(request(moves));
+    timed.set_timeout(Duration::from_millis(ms));
+    client.predict(timed).await.map(|answer| answer.into_inner().moves.len())
 }
 
 const ENDED: &str = "zeitnot_requests_total{code=";
@@ -93,21 +104,34 @@ const ENDED: &str = "zeitnot_requests_total{code=";
 #[tokio::test]
 async fn deadlines_hold_in_the_queue_and_during_inference() {
     let (server, fault, rows) = server(&["--max-batch=1"]).await;
-    *fault.lock().unwrap() = Fault::Stall(Duration::from_millis(600));
-    let mut client = server.predictions();
-    let computed = tokio::spawn(async move { client.predict(timed(&["e4"], 200)).await });
-    while rows.load(Ordering::SeqCst) == 0 {
-        tokio::task::yield_now().await;
-    }
-    let queued = server.predictions().predict(timed(&["d4"], 200)).await.unwrap_err();
+    let (go, gate) = mpsc::channel();
+    *fault.lock().unwrap() = Fault::Stall(gate);
+    let queued = async {
+        while rows.load(Ordering::SeqCst) == 0 {
+            tokio::task::yield_now().await;
+        }
+        predict_within(&server, &["d4"], 300).await
+    };
+    let (during, queued) = tokio::join!(predict_within(&server, &["e4"], 300), queued);
+    let (during, queued) = (during.unwrap_err(), queued.unwrap_err());
     assert_eq!(queued.code(), Code::DeadlineExceeded, "in the queue: {queued:?}");
-    let during = computed.await.unwrap().unwrap_err();
     assert_eq!(during.code(), Code::DeadlineExceeded, "during inference: {during:?}");
+    go.send(()).unwrap();
     server.until("zeitnot_admitted_requests", 0.0).await;
     assert_eq!(rows.load(Ordering::SeqCst), 1, "what is late is never computed");
     assert_eq!(server.metric("zeitnot_dropped_requests_total{model=\"fake\",reason=\"expired\"}").await, 1.0);
     assert_eq!(server.metric(&format!("{ENDED}\"DEADLINE_EXCEEDED\",method=\"Predict\",model=\"fake\"")).await, 2.0);
-    server.predictions().predict(timed(&["e4"], 5_000)).await.unwrap();
+    assert_eq!(predict_within(&server, &["e4"], 20_000).await.unwrap(), 20);
+}
+
+#[tokio::test]
+async fn a_message_that_never_comes_is_not_waited_for() {
+    let server = Server::start(&["--max-deadline-ms=200"]).await;
+    let (mut client, _connection) = raw(&server, 65_535).await;
+    let (answer, _never_used) = client.send_request(predict_headers(&server), false).unwrap();
+    let answer = answer.await.unwrap();
+    assert_eq!(answer.headers()["grpc-status"], "4", "DEADLINE_EXCEEDED");
+    server.until("zeitnot_requests_in_flight", 0.0).await;
 }
 
 #[tokio::test]
@@ -117,7 +141,8 @@ async fn a_caller_who_leaves_is_not_computed_where_it_can_be_avoided_and_harms_n
         let mut client = server.predictions();
         tokio::spawn(async move { client.predict(request(moves)).await })
     };
-    *fault.lock().unwrap() = Fault::Stall(Duration::from_millis(400));
+    let (go, gate) = mpsc::channel();
+    *fault.lock().unwrap() = Fault::Stall(gate);
     let during = leave(&["e4"]);
     while rows.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
@@ -127,13 +152,9 @@ async fn a_caller_who_leaves_is_not_computed_where_it_can_be_avoided_and_harms_n
     before.abort();
     during.abort();
     server.until(&format!("{ENDED}\"CANCELLED\",method=\"Predict\",model=\"fake\""), 2.0).await;
+    go.send(()).unwrap();
     assert_eq!(mate.await.unwrap().unwrap().into_inner().moves.len(), 20);
     assert_eq!(rows.load(Ordering::SeqCst), 2, "one was being computed, one was the mate");
-    // After the batch: the answer is there, and nobody reads it.
-    let mut client = server.predictions();
-    drop(tokio::time::timeout(Duration::from_micros(300), client.predict(request(&["f4"]))).await);
-    server.until("zeitnot_admitted_requests", 0.0).await;
-    server.until("zeitnot_requests_in_flight", 0.0).await;
     server.predictions().predict(request(&["e4"])).await.unwrap();
 }
 
@@ -234,27 +255,39 @@ async fn ten_thousand_resets_and_broken_frames_crash_nothing() {
     assert_eq!(server.metric("zeitnot_requests_in_flight").await, 0.0);
 }
 
-#[tokio::test]
-async fn a_flood_of_stream_resets_costs_its_sender_the_connection_at_most() {
-    let slow = slow_model();
-    let server = Server::start(&["--model", slow.to_str().unwrap(), "--workers=1"]).await;
-    let mut client = server.predictions();
-    for _ in 0..2_000 {
-        let mut call = Box::pin(client.predict(request(&["e4"])));
-        // Polled once, so that it is sent, and dropped, so that it is reset.
-        let _ = poll_once(&mut call).await;
-    }
-    server.until("zeitnot_requests_in_flight", 0.0).await;
-    let other = Channel::from_shared(format!("http://{}", server.grpc)).unwrap().connect().await.unwrap();
-    PredictionServiceClient::new(other).predict(request(&["e4"])).await.unwrap();
+/// A bare HTTP/2 connection, whose peer may send so many bytes of each answer.
+async fn raw(server: &Server, window: u32) -> (h2::client::SendRequest<Bytes>, JoinHandle<()>) {
+    let stream = TcpStream::connect(&server.grpc).await.unwrap();
+    let (client, connection) =
+        h2::client::Builder::new().initial_window_size(window).handshake::<_, Bytes>(stream).await.unwrap();
+    let connection = tokio::spawn(async move {
+        let _ = connection.await; // Its end is what some tests are about.
+    });
+    (client.ready().await.unwrap(), connection)
 }
 
-async fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
-    tokio::select! {
-        biased;
-        output = future => Some(output),
-        () = tokio::task::yield_now() => None,
+fn predict_headers(server: &Server) -> http::Request<()> {
+    let uri = format!("http://{}/zeitnot.v1.PredictionService/Predict", server.grpc);
+    http::Request::post(uri).header("content-type", "application/grpc").header("te", "trailers").body(()).unwrap()
+}
+
+#[tokio::test]
+async fn a_flood_of_stream_resets_costs_its_sender_the_connection() {
+    let slow = slow_model();
+    let server = Server::start(&["--model", slow.to_str().unwrap(), "--workers=1"]).await;
+    let (mut client, connection) = raw(&server, 65_535).await;
+    let mut sent = 0;
+    while sent < 100_000 && !connection.is_finished() {
+        let Ok((_answer, mut stream)) = client.send_request(predict_headers(&server), false) else { break };
+        stream.send_reset(h2::Reason::CANCEL);
+        sent += 1;
+        if sent % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
     }
+    assert!(sent < 100_000, "the connection survived {sent} resets");
+    server.until("zeitnot_requests_in_flight", 0.0).await;
+    server.predictions().predict(request(&["e4"])).await.unwrap();
 }
 
 #[tokio::test]
@@ -266,22 +299,38 @@ async fn slow_clients_are_let_go_and_too_many_are_turned_away() {
     }
     server.until("zeitnot_refused_connections_total{reason=\"limit\"}", 4.0).await;
     server.until("zeitnot_refused_connections_total{reason=\"timeout\"}", 8.0).await;
-    let mut end = [0];
-    assert_eq!(silent[0].read(&mut end).await.unwrap_or(0), 0, "it was hung up on");
+    // Nor is a greeting that never ends waited for.
+    for bytes in [1, 23] {
+        let mut stream = TcpStream::connect(&server.grpc).await.unwrap();
+        stream.write_all(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..bytes]).await.unwrap();
+        silent.push(stream);
+    }
+    server.until("zeitnot_refused_connections_total{reason=\"timeout\"}", 10.0).await;
+    server.until("zeitnot_connections", 0.0).await;
+    for stream in &mut silent {
+        // To its end, or to a reset; the server's own greeting may come before.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
     server.predictions().predict(request(&["e4"])).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_up_nobody() {
     let server = Server::start(&[]).await;
-    // A window of zero: the server may send this client not one byte of an answer.
-    let mut raw = TcpStream::connect(&server.grpc).await.unwrap();
-    let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
-    raw.write_all(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat()).await.unwrap();
+    // The server may send this client not one byte of an answer.
+    let (mut client, connection) = raw(&server, 0).await;
+    let (answer, mut body) = client.send_request(predict_headers(&server), false).unwrap();
+    let message = request(&["e4"]).encode_to_vec();
+    let frame = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
+    body.send_data(frame.into(), true).unwrap();
+    assert_eq!(answer.await.unwrap().status(), 200);
     for _ in 0..50 {
         server.predictions().predict(request(&["e4"])).await.unwrap();
     }
-    assert_eq!(server.metric("zeitnot_connections").await, 2.0);
-    drop(raw);
-    server.until("zeitnot_connections", 1.0).await;
+    // The prediction was made; who leaves without reading it has cancelled.
+    connection.abort();
+    drop(body);
+    drop(client);
+    server.until(&format!("{ENDED}\"CANCELLED\",method=\"Predict\",model=\"zeitnot\""), 1.0).await;
+    server.until("zeitnot_requests_in_flight", 0.0).await;
 }

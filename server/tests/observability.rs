@@ -156,7 +156,7 @@ async fn a_request_is_part_of_its_callers_trace() {
 }
 
 #[tokio::test]
-async fn the_access_log_is_a_sample_with_all_failures_of_the_server() {
+async fn the_access_log_is_an_even_sample() {
     let process = Process::start(&["--access-log=0.1"]).await;
     let mut client = process.client().await;
     for _ in 0..100 {

@@ -26,20 +26,14 @@ async fn start() -> Process {
 }
 
 async fn overload(process: Process) {
-    let connect = Connect {
-        address: format!("http://{}", process.grpc),
-        connections: 1, // The clients share the server's cores, and one connection costs least.
-        deadline: Duration::from_secs(1),
-        key: None,
-        tls_ca: None,
-    };
-    let target = Arc::new(Grpc::connect(&connect, vec![request(&["e4"])]).await.unwrap());
-    let capacity_before = capacity(&target).await;
+    let patient = connect(&process, Duration::from_secs(20)).await;
+    let target = connect(&process, Duration::from_secs(1)).await;
+    let capacity_before = capacity(&patient).await;
     let before = resident_kib(process.id());
     let load = open_loop(&target, 4.0 * capacity_before, SECONDS, 1, 0).await.unwrap().figures();
     let after = resident_kib(process.id());
     // Before and after, so that a machine that changes its pace meanwhile is not taken for the server's fault.
-    let capacity = (capacity_before + capacity(&target).await) / 2.0;
+    let capacity = (capacity_before + capacity(&patient).await) / 2.0;
     let summary = format!(
         "capacity {:.1} positions/s, goodput {:.1} of {:.1}, {} refused, {} late, p99 {:.0} ms, memory {before} -> {after} KiB",
         capacity, load.answered_per_second, load.offered_per_second, load.refused, load.late, load.latency_ms.p99
@@ -50,6 +44,13 @@ async fn overload(process: Process) {
     assert_eq!(load.late, 0, "what is accepted is in time: {summary}");
     assert_eq!(load.answered + load.refused, load.sent, "{summary}");
     assert!((after as f64) < 1.05 * before as f64, "memory is flat: {summary}");
+}
+
+async fn connect(process: &Process, deadline: Duration) -> Arc<Grpc> {
+    let address = format!("http://{}", process.grpc);
+    // The clients share the server's cores, and one connection costs least.
+    let connect = Connect { address, connections: 1, deadline, key: None, tls_ca: None };
+    Arc::new(Grpc::connect(&connect, vec![request(&["e4"])]).await.unwrap())
 }
 
 /// Positions a second, with always enough under way to fill its batches.

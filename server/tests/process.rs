@@ -33,7 +33,7 @@ async fn every_request_in_flight_is_answered_when_the_server_is_terminated() {
 
 #[tokio::test]
 async fn under_steady_load_a_terminated_server_loses_nothing_it_accepted() {
-    let process = Process::start(&["--drain-delay-ms=5000"]).await;
+    let process = Process::start(&["--drain-delay-ms=5000", "--cache-mib=0", "--coalesce=false"]).await;
     let clients = (0..8).map(|_| async { process.client().await });
     let mut tasks = Vec::new();
     for client in clients {
@@ -192,6 +192,8 @@ fn wrong_options_are_named_before_anything_starts() {
     assert!(complaint(&["serve", "--api-keys=/nowhere.toml"]).contains("--api-keys: /nowhere.toml"));
     assert!(complaint(&["serve", "--access-log=2"]).contains("--access-log: 2 is not between 0 and 1"));
     assert!(complaint(&["serve", "--otlp-endpoint=not an address"]).contains("--otlp-endpoint"));
+    assert!(complaint(&["serve", "--max-connections=99999999999"]).contains("--max-connections: 99999999999 is more"));
+    assert!(complaint(&["serve", "--otlp-endpoint=https://localhost:4317"]).contains("--otlp-endpoint"));
     assert!(complaint(&["serve", "--banana"]).contains("--banana"));
     if !Path::new("/dev/nvidia0").exists() {
         let output = run(&["check", "--device=cuda"], &[]);

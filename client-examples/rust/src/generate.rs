@@ -47,6 +47,7 @@ pub async fn open_loop<T: Target>(target: &Arc<T>, rate: f64, seconds: f64, seed
     // A thread of its own, since the runtime's timers are only good to a millisecond.
     let sending = tokio::task::spawn_blocking(move || {
         let started = Instant::now();
+        let end = started + Duration::from_secs_f64(seconds);
         for (number, due) in arrivals(rate, seconds, seed).into_iter().enumerate() {
             let due = started + Duration::from_secs_f64(due);
             if let Some(early) = due.checked_duration_since(Instant::now()) {
@@ -55,7 +56,8 @@ pub async fn open_loop<T: Target>(target: &Arc<T>, rate: f64, seconds: f64, seed
             let sent = Instant::now();
             if under_way.load(Ordering::Relaxed) >= MOST_UNDER_WAY {
                 let outcome = Outcome::Failed("not sent, too many under way".to_owned());
-                let _ = ended.send(Call { outcome, latency: sent - due, lag: sent - due }); // Listens to the end.
+                let call = Call { outcome, latency: sent - due, lag: sent - due, within: true };
+                let _ = ended.send(call); // Listens to the end.
                 continue;
             }
             under_way.fetch_add(1, Ordering::Relaxed);
@@ -63,7 +65,8 @@ pub async fn open_loop<T: Target>(target: &Arc<T>, rate: f64, seconds: f64, seed
             runtime.spawn(async move {
                 let outcome = target.call(first + number).await;
                 under_way.fetch_sub(1, Ordering::Relaxed);
-                let _ = ended.send(Call { outcome, latency: due.elapsed(), lag: sent - due }); // As above.
+                let within = Instant::now() <= end;
+                let _ = ended.send(Call { outcome, latency: due.elapsed(), lag: sent - due, within }); // As above.
             });
         }
     });
@@ -75,25 +78,35 @@ pub async fn open_loop<T: Target>(target: &Arc<T>, rate: f64, seconds: f64, seed
     Ok(report)
 }
 
-/// Keeps so many calls under way for some time. Its latency says nothing about a server that people wait for.
+/// How long a closed loop runs before its calls count, until as many end as begin.
+const RAMP_UP: f64 = 1.0;
+
+/// Keeps so many calls under way for some time, and counts those that end within it. Its latency says nothing about a
+/// server that people wait for.
 ///
 /// # Errors
 ///
 /// As [`open_loop`].
 pub async fn closed_loop<T: Target>(target: &Arc<T>, under_way: usize, seconds: f64, first: usize) -> Result<Report> {
     let next = Arc::new(AtomicUsize::new(first));
-    let until = Instant::now() + Duration::from_secs_f64(seconds);
+    let from = Instant::now() + Duration::from_secs_f64(RAMP_UP);
+    let until = from + Duration::from_secs_f64(seconds);
     let mut clients = JoinSet::new();
     for _ in 0..under_way {
         let (target, next) = (Arc::clone(target), Arc::clone(&next));
         clients.spawn(async move {
             let mut calls = Vec::new();
-            while Instant::now() < until {
+            loop {
                 let sent = Instant::now();
                 let outcome = target.call(next.fetch_add(1, Ordering::Relaxed)).await;
-                calls.push(Call { outcome, latency: sent.elapsed(), lag: Duration::ZERO });
+                let ended = Instant::now();
+                if ended > until {
+                    return calls;
+                }
+                if ended >= from {
+                    calls.push(Call { outcome, latency: ended - sent, lag: Duration::ZERO, within: true });
+                }
             }
-            calls
         });
     }
     let mut report = Report::new(0.0, seconds)?;

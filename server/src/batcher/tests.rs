@@ -1,3 +1,5 @@
+//! One file, though a long one: all tests share the recorder and the ways to start it.
+
 use std::{sync::atomic::AtomicBool, thread};
 
 use tokio::{sync::mpsc, task::JoinHandle};
