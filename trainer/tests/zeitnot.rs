@@ -18,7 +18,8 @@ use zeitnot_proto::v1::{
 };
 use zeitnot_server::{
     cli::{Cli, Command},
-    server::{self, Listeners},
+    models,
+    server::{self, Listeners, Signals},
 };
 use zeitnot_trainer::{
     calibrate, evaluate, export,
@@ -125,9 +126,13 @@ async fn serve_and_predict(model: &Path) {
     let listeners = Listeners::bind(&configured.options).await.unwrap();
     let address = listeners.grpc_address().unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let server = tokio::spawn(server::run(configured.options, listeners, async move {
+    let (_hangup, hangups) = tokio::sync::mpsc::channel(1);
+    let shutdown = async move {
         let _ = stopped.await;
-    }));
+    };
+    let opener = models::onnx_runtime(&configured.options);
+    let signals = Signals { shutdown, hangups };
+    let server = tokio::spawn(server::run(configured.options, listeners, opener, signals));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     let mut client = PredictionServiceClient::new(channel);
 

@@ -102,10 +102,10 @@ impl Visitor for Requests {
 
     fn comment(&mut self, game: &mut Playing, comment: RawComment<'_>) -> ControlFlow<Self::Output> {
         // What is left after the move, and so before the same player's next one.
-        if let (Some(clock), Some(place)) = (clock(comment.as_bytes()), game.moves.len().checked_sub(1)) {
-            if let Some(own) = game.clocks.get_mut(place % 2) {
-                *own = Some(clock);
-            }
+        if let (Some(clock), Some(place)) = (clock(comment.as_bytes()), game.moves.len().checked_sub(1))
+            && let Some(own) = game.clocks.get_mut(place % 2)
+        {
+            *own = Some(clock);
         }
         ControlFlow::Continue(())
     }
@@ -123,7 +123,7 @@ impl Playing {
     fn request(&self) -> PredictRequest {
         let Tags { ratings: [white, black], lichess, .. } = self.tags;
         let [white_clock, black_clock] = self.clocks;
-        let white_moves = self.moves.len() % 2 == 0;
+        let white_moves = self.moves.len().is_multiple_of(2);
         let (mover, opponent) = if white_moves { (white, black) } else { (black, white) };
         let (mover_remaining, opponent_remaining) =
             if white_moves { (white_clock, black_clock) } else { (black_clock, white_clock) };

@@ -138,7 +138,7 @@ mod tests {
         async fn call(&self, number: usize) -> Outcome {
             let _turn = self.0.lock().await;
             tokio::time::sleep(Duration::from_millis(10)).await;
-            if number % 2 == 0 { Outcome::Answered } else { Outcome::Refused }
+            if number.is_multiple_of(2) { Outcome::Answered } else { Outcome::Refused }
         }
     }
 
