@@ -65,7 +65,7 @@ pub struct Config {
     /// Whether identical requests under way at the same time are computed once
     #[arg(long, env = "ZEITNOT_COALESCE", default_value_t = true, action = clap::ArgAction::Set)]
     pub coalesce: bool,
-    /// Most requests waiting or computed at the same time; further ones are refused
+    /// Most requests of each model waiting or computed at the same time; further ones are refused
     #[arg(long, env = "ZEITNOT_QUEUE", default_value_t = 1024)]
     pub queue: usize,
     /// Longest time a request may take, in milliseconds
@@ -107,7 +107,7 @@ pub struct Config {
     /// Whether the server describes its services to clients
     #[arg(long, env = "ZEITNOT_REFLECTION", default_value_t = true, action = clap::ArgAction::Set)]
     pub reflection: bool,
-    /// Share of the requests that are logged, from 0 to 1; failures of the server always are
+    /// Share of the requests that are logged, from 0 to 1; those that end as INTERNAL always are
     #[arg(long, env = "ZEITNOT_ACCESS_LOG", default_value_t = 0.01)]
     pub access_log: f64,
     /// Where traces are sent by OTLP over gRPC, such as http://localhost:4317; nowhere when not given

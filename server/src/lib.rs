@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //!
-//! One request: [`connections`] -> [`observe`] (counts, traces, logs) -> [`access`] (keys, limits) -> [`service`] ->
-//! [`deadline`] -> [`wire`] (validation) -> [`cache`] -> [`batcher`] (admission; what waits is in [`jobs`]) -> [`worker`]
+//! One request: [`connections`] -> [`observe`] (counts, traces, logs, [`deadline`]) -> [`access`] (keys, limits) ->
+//! [`service`] -> [`wire`] (validation) -> [`cache`] -> [`batcher`] (admission; what waits is in [`jobs`]) -> [`worker`]
 //! (ONNX Runtime; what runs [`cost`]) -> [`wire`] (answer); errors become statuses in [`error`].
 //!
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
