@@ -12,6 +12,11 @@ use zeitnot_server::{
     shutdown, telemetry,
 };
 
+/// glibc's allocator mixes what lives long, such as cached predictions, with what lives for a request, and then cannot
+/// give pages back: under load with reloads the server grew by a fifth in a minute. This one keeps sizes apart.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What sysexits.h calls EX_CONFIG.
 const WRONG_CONFIGURATION: u8 = 78;
 

@@ -131,7 +131,10 @@ async fn nothing_fails_and_nothing_grows() {
     let reloads = reloading.await.unwrap();
     println!("{rate:.0} calls/s for {} s, {reloads} reloads; KiB, threads, descriptors: {sizes:?}", seconds());
     let (first, last) = (sizes[0], sizes[4]);
-    assert!(last[0] <= 1.05 * first[0], "memory: {sizes:?}");
+    // The floor itself goes up and down by some percent from one part to the next; what grows is above all of the early
+    // ones in all of the late ones.
+    let (early, late) = (sizes[0][0].max(sizes[1][0]), sizes[3][0].min(sizes[4][0]));
+    assert!(late <= 1.05 * early, "memory: {sizes:?}");
     assert!(last[1] <= first[1] + 2.0, "threads: {sizes:?}");
     assert!(last[2] <= first[2] + 4.0, "descriptors: {sizes:?}");
 }
