@@ -22,7 +22,7 @@ use zeitnot_load::{
 use zeitnot_proto::v1::PredictRequest;
 
 const ROUNDS: usize = 3;
-const SECONDS: f64 = 8.0;
+const SECONDS: f64 = 5.0;
 const CALLERS: usize = 64;
 
 #[tokio::main]
@@ -91,7 +91,7 @@ fn live(games: &[Game]) -> Vec<PredictRequest> {
 
 /// Positions answered a second by a new server, and which share of them was kept or shared.
 async fn replay(flags: &[&str], requests: &[PredictRequest]) -> Value {
-    let process = Process::start(&[&["--access-log=0", "--log=warn,zeitnot_server=info"], flags].concat()).await;
+    let process = Process::start(&[&["--access-log=0"], flags].concat()).await;
     let connect = Connect {
         address: format!("http://{}", process.grpc),
         connections: 4,
