@@ -103,9 +103,10 @@ async fn replay(flags: &[&str], requests: &[PredictRequest]) -> Value {
     let report = closed_loop(&target, CALLERS, SECONDS, 0).await.unwrap().figures();
     assert_eq!(report.answered, report.sent, "{report:?}");
     let page = get(&process.admin, "/metrics").await.1;
-    let share = |result: &str| {
-        total(&page, &format!("zeitnot_cache_requests_total{{model=\"zeitnot\",result=\"{result}\"}}"))
-            / report.sent as f64
-    };
+    let count =
+        |result: &str| total(&page, &format!("zeitnot_cache_requests_total{{model=\"zeitnot\",result=\"{result}\"}}"));
+    // Of all requests since the start, which are more than those that count.
+    let all = ["hit", "miss", "coalesced"].map(count).iter().sum::<f64>().max(1.0);
+    let share = |result: &str| count(result) / all;
     json!({ "per_second": report.answered_per_second, "hits": share("hit"), "coalesced": share("coalesced") })
 }
