@@ -38,6 +38,8 @@ pub struct Limits {
     pub delay: Duration,
     /// Workers that share the queue.
     pub workers: usize,
+    /// Whether situations with the same key are computed once.
+    pub coalesce: bool,
 }
 
 /// The requests' end of a queue. Workers end when it is dropped.
@@ -94,8 +96,7 @@ pub fn queue(limits: Limits, cache: Cache, metrics: ModelMetrics) -> (Batcher, Q
 }
 
 impl Batcher {
-    /// Queues an encoded situation with its legal moves and waits for the answer until the deadline. Situations with
-    /// the same key are computed once.
+    /// Queues an encoded situation with its legal moves and waits for the answer until the deadline.
     ///
     /// # Errors
     ///
@@ -151,7 +152,7 @@ impl Batcher {
         let (reply, answer) = oneshot::channel();
         let waiter = Waiter { deadline, admitted, reply, permit: (permit, Held::new(&shared.metrics.admitted)) };
         let mut jobs = shared.lock();
-        let Some(waiter) = jobs.join(key, waiter) else {
+        let Some(waiter) = jobs.join(key.filter(|_| shared.limits.coalesce), waiter) else {
             shared.metrics.coalesced.inc();
             return Ok(answer);
         };
@@ -356,14 +357,8 @@ impl Taken {
             for waiter in job.map(|job| job.waiters).unwrap_or_default() {
                 let queue = taken.saturating_duration_since(waiter.admitted);
                 shared.metrics.queue_seconds.observe(queue.as_secs_f64());
-                let reply = prediction.clone().ok_or(ServiceError::Inference);
-                waiter.answer(reply.map(|prediction| Reply {
-                    prediction,
-                    queue,
-                    inference,
-                    batch_size,
-                    cached: false,
-                }));
+                let reply = |prediction| Reply { prediction, queue, inference, batch_size, cached: false };
+                waiter.answer(prediction.clone().map(reply).ok_or(ServiceError::Inference));
             }
         }
     }

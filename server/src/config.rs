@@ -210,6 +210,7 @@ impl Config {
             max_batch: self.max_batch,
             delay: Duration::from_micros(self.batch_delay_us),
             workers: self.worker_count(provider),
+            coalesce: self.coalesce,
         }
     }
 

@@ -111,8 +111,8 @@ fn prediction(answer: &Answer, row: usize, legal: &[u16]) -> Option<Prediction> 
     Some(Prediction { logits, outlook: row.outlook, think_time: row.think_time })
 }
 
-/// Starts a worker, with a session that is open already, if there is one. It tells on `ready` what it opened, once it is warm, and on `changed` whenever it becomes unable or
-/// able to work, and when it ends.
+/// Starts a worker, with a session that is open already, if there is one. It tells on `ready` what it opened, once it is
+/// warm, and on `changed` whenever it becomes unable or able to work, and when it ends.
 ///
 /// # Errors
 ///
