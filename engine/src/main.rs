@@ -1,0 +1,2 @@
+//! The engine sidecar.
+fn main() {}
