@@ -10,6 +10,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "zeitnot/v1/position.proto",
         "zeitnot/v1/prediction.proto",
         "zeitnot/v1/model.proto",
+        "zeitnot/v1/rerank.proto",
         "zeitnot/engine/v1/engine.proto",
     ];
     let descriptors = protox::compile(files, ["."])?;

@@ -36,6 +36,7 @@
 //! - [`targets`]: what a human decision teaches: policy, value and auxiliary targets.
 //! - [`think_time`]: the bins of think times.
 //! - [`outlook`]: win, draw and loss.
+//! - [`evidence`]: what an engine says of moves, and what follows for a human; [`rerank`]: the inputs of `rerank/1`.
 //! - [`decode`]: softmax over the legal moves, names in UCI and SAN.
 
 pub mod batch;
@@ -43,11 +44,13 @@ pub mod board;
 pub mod clock;
 pub mod decode;
 pub mod encodings;
+pub mod evidence;
 pub mod game;
 pub mod lc0;
 pub mod otter;
 pub mod outlook;
 pub mod past;
+pub mod rerank;
 pub mod situation;
 pub mod targets;
 pub mod think_time;

@@ -15,6 +15,8 @@ pub struct Answer {
     pub think_time: Vec<f32>,
     /// f32 `[B, 141]` logits.
     pub auxiliary: Vec<f32>,
+    /// f32 `[B, P]`: the pooled hidden state, for re-rankers; P is the model's own.
+    pub pooled: Vec<f32>,
 }
 
 /// What a model answers to one situation.
@@ -26,6 +28,8 @@ pub struct RowAnswer {
     pub outlook: Outlook,
     /// How long the mover is expected to think, if the model knows.
     pub think_time: Option<ThinkTime>,
+    /// The pooled hidden state; empty when the model does not give it.
+    pub pooled: Vec<f32>,
 }
 
 impl Answer {
@@ -42,18 +46,24 @@ impl Answer {
         };
         let think_time = part(&self.think_time, row, think_time::BINS.len());
         let policy = part(&self.policy, row, vocabulary::SIZE)?;
-        Some(RowAnswer { policy: policy.to_vec(), outlook, think_time: think_time.map(ThinkTime::of) })
+        let pooled = part(&self.pooled, row, self.pooled_size()).unwrap_or_default().to_vec();
+        Some(RowAnswer { policy: policy.to_vec(), outlook, think_time: think_time.map(ThinkTime::of), pooled })
     }
 
     /// All outputs with the number of values in a row, for comparisons.
-    pub fn outputs(&self) -> [(&'static str, usize, &[f32]); 5] {
+    pub fn outputs(&self) -> [(&'static str, usize, &[f32]); 6] {
         [
             ("policy", vocabulary::SIZE, &self.policy),
             ("value", 1, &self.value),
             ("wdl", 3, &self.wdl),
             ("think_time", think_time::BINS.len(), &self.think_time),
             ("aux", AUXILIARY, &self.auxiliary),
+            ("pooled", self.pooled_size(), &self.pooled),
         ]
+    }
+
+    fn pooled_size(&self) -> usize {
+        self.pooled.len() / (self.policy.len() / vocabulary::SIZE).max(1)
     }
 }
 

@@ -8,14 +8,19 @@
 //! - [`metadata`]: what a model file says of itself, checked.
 //! - [`session`]: a session and its runs.
 //! - [`answer`]: what it answers to each row.
+//! - [`reranker`]: a session of a re-ranker; [`allocation`]: whether a search is worth its nodes.
 
+pub mod allocation;
 pub mod answer;
 pub mod metadata;
+pub mod reranker;
 pub mod runtime;
 pub mod session;
 
+pub use allocation::Allocator;
 pub use answer::{Answer, RowAnswer};
 pub use metadata::Metadata;
+pub use reranker::{Reranker, RerankerMetadata};
 pub use runtime::Runtime;
 pub use session::{Device, Provider, Session, SessionOptions};
 

@@ -26,6 +26,9 @@ const OUTPUTS: [(&str, usize); 5] = [
     ("aux", AUXILIARY),
 ];
 
+/// The optional output with the pooled hidden state, of whatever width.
+const POOLED: &str = "pooled";
+
 /// Where a session may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Device {
@@ -147,7 +150,8 @@ impl Session {
         let outputs = self.session.run(self.inputs(batch)?)?;
         let [policy, value, wdl, think_time, auxiliary] =
             OUTPUTS.map(|(name, size)| values(&outputs, name, rows * size));
-        Ok(Answer { policy: policy?, value: value?, wdl: wdl?, think_time: think_time?, auxiliary: auxiliary? })
+        let pooled = pooled(&outputs, rows)?;
+        Ok(Answer { policy: policy?, value: value?, wdl: wdl?, think_time: think_time?, auxiliary: auxiliary?, pooled })
     }
 
     /// Runs a batch and gives the values of some f32 outputs, whatever their shape; those it does not have are empty.
@@ -213,7 +217,7 @@ impl Provider {
     }
 }
 
-fn build(runtime: &Runtime, bytes: &[u8], threads: usize, cuda: bool) -> ort::Result<OrtSession> {
+pub(crate) fn build(runtime: &Runtime, bytes: &[u8], threads: usize, cuda: bool) -> ort::Result<OrtSession> {
     let mut builder = OrtSession::builder(runtime.environment())?
         .with_optimization_level(GraphOptimizationLevel::All)?
         .with_intra_threads(threads.max(1))?
@@ -223,6 +227,16 @@ fn build(runtime: &Runtime, bytes: &[u8], threads: usize, cuda: bool) -> ort::Re
         builder = builder.with_execution_providers([ep::CUDA::default().build().error_on_failure()])?;
     }
     builder.commit_from_memory(bytes)
+}
+
+/// The pooled hidden state, which every row has the same number of values of; none when the model does not give it.
+fn pooled(outputs: &SessionOutputs<'_>, rows: usize) -> Result<Vec<f32>, InferenceError> {
+    let Some(value) = outputs.get(POOLED) else { return Ok(Vec::new()) };
+    let (_, found) = value.try_extract_tensor::<f32>()?;
+    match found.len().is_multiple_of(rows.max(1)) {
+        true => Ok(found.to_vec()),
+        false => Err(InferenceError::Output { output: POOLED, found: found.len(), expected: rows }),
+    }
 }
 
 /// The values of an output; none when the model does not have it.
