@@ -184,4 +184,6 @@ pub struct Outputs<V> {
     pub think_time: Option<V>,
     /// f32 `[B, 141]` logits.
     pub auxiliary: Option<V>,
+    /// f32 `[B, P]`: the pooled hidden state, which re-rankers are shown.
+    pub pooled: Option<V>,
 }

@@ -11,6 +11,7 @@
 //! - [`zeitnot`]: the network family `zeitnot/1`.
 //! - [`policy`]: the policy heads of these two.
 //! - [`lc0`]: the network family `lc0-112/1`, and the reader of its weights files.
+//! - [`reranker`]: the network `rerank/1`.
 //! - [`excitation`]: the gates of both residual families.
 //! - [`specs`]: names, shapes and initial values of the tensors.
 //! - [`weights`]: trained tensors by name, from safetensors files.
@@ -25,10 +26,12 @@ pub mod lc0;
 pub mod onnx;
 pub mod otter;
 pub mod policy;
+pub mod reranker;
 pub mod specs;
 pub mod weights;
 pub mod zeitnot;
 
 pub use config::{HistoryConfig, HistoryEmbedding, Lc0Config, NetworkConfig, OtterConfig, PolicyConfig, ZeitnotConfig};
 pub use graph::{Graph, Outputs};
+pub use reranker::RerankerConfig;
 pub use weights::{Weights, WeightsError};

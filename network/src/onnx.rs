@@ -19,11 +19,13 @@ use schema::{
 
 use zeitnot_encoding::{
     batch::{self, Input},
+    rerank,
     targets::AUXILIARY,
     think_time, vocabulary,
 };
 
-use crate::{NetworkConfig, Weights, WeightsError};
+use crate::{NetworkConfig, RerankerConfig, Weights, WeightsError, reranker};
+use emitter::Emitter;
 
 const IR_VERSION: i64 = 9;
 const OPSET: i64 = 20;
@@ -46,24 +48,51 @@ pub fn export(
     weights: &Weights,
     metadata: &[(String, String)],
 ) -> Result<Vec<u8>, WeightsError> {
-    let mut emitter = emitter::Emitter::new(weights);
+    let mut emitter = Emitter::new(weights);
     let outputs = config.forward(&mut emitter);
     let named = [
-        (Some(outputs.policy), "policy", vec![vocabulary::SIZE]),
-        (outputs.value, "value", vec![]),
-        (outputs.wdl, "wdl", vec![3]),
-        (outputs.think_time, "think_time", vec![think_time::BINS.len()]),
-        (outputs.auxiliary, "aux", vec![AUXILIARY]),
+        (Some(outputs.policy), "policy", Some(vec![vocabulary::SIZE])),
+        (outputs.value, "value", Some(vec![])),
+        (outputs.wdl, "wdl", Some(vec![3])),
+        (outputs.think_time, "think_time", Some(vec![think_time::BINS.len()])),
+        (outputs.auxiliary, "aux", Some(vec![AUXILIARY])),
+        (outputs.pooled, "pooled", None),
     ];
     let mut output = Vec::new();
     for (node, name, sizes) in named {
         if let Some(node) = node {
             emitter.output(&node, name);
-            output.push(value(name, Element::Float, &sizes));
+            output.push(value(name, Element::Float, sizes.as_deref()));
         }
     }
+    assemble(emitter, config.encoding().inputs(), output, metadata)
+}
+
+/// Writes a re-ranker as the bytes of an ONNX file. `metadata` becomes `metadata_props`.
+///
+/// # Errors
+///
+/// As [`export`].
+pub fn export_reranker(
+    config: &RerankerConfig,
+    weights: &Weights,
+    metadata: &[(String, String)],
+) -> Result<Vec<u8>, WeightsError> {
+    let mut emitter = Emitter::new(weights);
+    let residual = reranker::forward(&mut emitter, config);
+    emitter.output(&residual, "residual");
+    let output = vec![value("residual", Element::Float, Some(&[rerank::CANDIDATES]))];
+    assemble(emitter, &rerank::INPUTS, output, metadata)
+}
+
+fn assemble(
+    emitter: Emitter<'_>,
+    inputs: &[Input],
+    output: Vec<ValueInfoProto>,
+    metadata: &[(String, String)],
+) -> Result<Vec<u8>, WeightsError> {
     let (node, initializer) = emitter.finish()?;
-    let input = config.encoding().inputs().iter().map(declare).collect();
+    let input = inputs.iter().map(declare).collect();
     let graph = GraphProto { node, name: "zeitnot".to_owned(), initializer, input, output };
     let entry = |(key, value): &(String, String)| StringStringEntryProto { key: key.clone(), value: value.clone() };
     let model = ModelProto {
@@ -83,13 +112,15 @@ fn declare(input: &Input) -> ValueInfoProto {
         batch::Element::Integer => Element::Int64,
         batch::Element::Boolean => Element::Bool,
     };
-    value(input.name, element, input.shape)
+    value(input.name, element, Some(input.shape))
 }
 
-/// An input or output `[batch, sizes..]`.
-fn value(name: &str, element: Element, sizes: &[usize]) -> ValueInfoProto {
+/// An input or output `[batch, sizes..]`; without sizes it is `[batch, width]`, for a width that the file does not say.
+fn value(name: &str, element: Element, sizes: Option<&[usize]>) -> ValueInfoProto {
     let batch = dimension::Value::DimParam("batch".to_owned());
-    let sizes = sizes.iter().map(|&size| dimension::Value::DimValue(size as i64));
+    let width = dimension::Value::DimParam("width".to_owned());
+    let fixed = sizes.unwrap_or_default().iter().map(|&size| dimension::Value::DimValue(size as i64));
+    let sizes = fixed.chain(sizes.is_none().then_some(width));
     let dim = std::iter::once(batch).chain(sizes).map(|value| Dimension { value: Some(value) }).collect();
     let shape = TensorShapeProto { dim };
     let tensor_type = schema::type_proto::Tensor { elem_type: element as i32, shape: Some(shape) };

@@ -36,6 +36,7 @@ pub fn forward<G: Graph>(g: &mut G, config: &OtterConfig) -> Outputs<G::Value> {
         wdl: None,
         think_time: None,
         auxiliary: Some(auxiliary(g, config, &pooled)),
+        pooled: Some(pooled),
     }
 }
 

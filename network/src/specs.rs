@@ -50,16 +50,21 @@ impl Spec {
 
 /// The tensors of a network, sorted by name.
 pub fn of(config: &NetworkConfig) -> Vec<Spec> {
+    record(|recorder| config.forward(recorder))
+}
+
+/// The tensors that a forward pass asks for, sorted by name.
+pub fn record<T>(forward: impl FnOnce(&mut Recorder) -> T) -> Vec<Spec> {
     let mut recorder = Recorder::default();
-    config.forward(&mut recorder);
+    forward(&mut recorder);
     recorder.specs.sort_by(|a, b| a.name.cmp(&b.name));
     recorder.specs.dedup_by(|a, b| a.name == b.name);
     recorder.specs
 }
 
 /// Remembers which tensors are asked for.
-#[derive(Default)]
-struct Recorder {
+#[derive(Debug, Default)]
+pub struct Recorder {
     specs: Vec<Spec>,
 }
 

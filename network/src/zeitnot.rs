@@ -43,6 +43,7 @@ pub fn forward<G: Graph>(g: &mut G, config: &ZeitnotConfig) -> Outputs<G::Value>
         wdl: Some(g.linear(&summary, &Linear::new("heads.wdl", config.heads, 3))),
         think_time: Some(g.linear(&summary, &Linear::new("heads.think_time", config.heads, bins))),
         auxiliary: Some(auxiliary(g, config, &tokens, &summary)),
+        pooled: Some(summary),
     }
 }
 
