@@ -12,7 +12,7 @@ help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | sort | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 setup: ## Install the native parts into .native
-	@scripts/setup.sh onnxruntime libtorch grpcurl buf promtool
+	@scripts/setup.sh onnxruntime libtorch grpcurl buf promtool stockfish ethereal
 
 serve: ## Run the server on the embedded model (ARGS="--listen 127.0.0.1:50051 ...")
 	@scripts/setup.sh onnxruntime grpcurl

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the native parts named as arguments into .native: onnxruntime, libtorch, grpcurl, buf, promtool.
+# Installs the native parts named as arguments into .native: onnxruntime, libtorch, grpcurl, buf, promtool, and the chess
+# engines stockfish and ethereal.
 # Quick when they are there; versions and hashes are those of native/requirements.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -103,9 +104,53 @@ promtool() {
   rm -rf "$work"
 }
 
+# unpack PACKAGE FILE...: files of a Debian package, into $work; false when it cannot be had.
+unpack() {
+  echo "setup: downloading $1"
+  (cd "$work" && apt-get download -qq "$1" >/dev/null 2>&1) || return 1
+  dpkg-deb --fsys-tarfile "$work/$1"_*.deb | tar x -C "$work" "${@:2}"
+}
+
+stockfish() {
+  [ -x "$native/bin/stockfish" ] && return
+  mkdir -p "$native/bin"
+  if [ -x /usr/games/stockfish ]; then
+    ln -sf /usr/games/stockfish "$native/bin/stockfish"
+    return
+  fi
+  rm -rf "$work" && mkdir -p "$work"
+  if unpack stockfish ./usr/games/stockfish; then
+    mv "$work/usr/games/stockfish" "$native/bin/stockfish"
+    echo "setup: stockfish is ready"
+  else
+    echo "setup: stockfish cannot be had (apt-get install stockfish), tests that need it skip" >&2
+  fi
+  rm -rf "$work"
+}
+
+# Another engine family. Its library lies beside it, so that nothing needs to be installed.
+ethereal() {
+  [ -x "$native/bin/ethereal" ] && return
+  mkdir -p "$native/bin" "$native/lib"
+  rm -rf "$work" && mkdir -p "$work"
+  if unpack ethereal-chess ./usr/games/ethereal-chess && unpack libfathom1 ./usr/lib; then
+    mv "$work/usr/games/ethereal-chess" "$work"/usr/lib/*/libfathom.so.1* "$native/lib/"
+    cat >"$native/bin/ethereal" <<'WRAPPER'
+#!/bin/sh
+lib=$(dirname "$(readlink -f "$0")")/../lib
+LD_LIBRARY_PATH=$lib exec "$lib/ethereal-chess" "$@"
+WRAPPER
+    chmod +x "$native/bin/ethereal"
+    echo "setup: ethereal is ready"
+  else
+    echo "setup: ethereal cannot be had (apt-get install ethereal-chess), tests that need it skip" >&2
+  fi
+  rm -rf "$work"
+}
+
 for part in "$@"; do
   case $part in
-  onnxruntime | libtorch | grpcurl | buf | promtool) $part ;;
-  *) echo "setup: there is no part $part; known are onnxruntime, libtorch, grpcurl, buf, promtool" >&2; exit 2 ;;
+  onnxruntime | libtorch | grpcurl | buf | promtool | stockfish | ethereal) $part ;;
+  *) echo "setup: there is no part $part; see the head of this script" >&2; exit 2 ;;
   esac
 done

@@ -33,6 +33,11 @@ impl LegalMoves {
         LegalMoves { moves, indices }
     }
 
+    /// The moves.
+    pub fn moves(&self) -> &[Move] {
+        &self.moves
+    }
+
     /// Vocabulary indices, in the order of the moves.
     pub fn indices(&self) -> &[u16] {
         &self.indices

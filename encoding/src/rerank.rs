@@ -154,6 +154,11 @@ impl RerankBatch {
         &self.candidates
     }
 
+    /// The same situations with other candidate tokens, prior blocks and engine blocks.
+    pub fn with_candidates(&self, candidates: Vec<i64>, prior: Vec<f32>, engine: Vec<f32>) -> Self {
+        RerankBatch { candidates, prior, engine, ..self.clone() }
+    }
+
     /// Appends all rows of another batch.
     pub fn append(&mut self, other: &RerankBatch) {
         self.rows += other.rows;

@@ -106,6 +106,18 @@ fn assemble(
     Ok(model.encode_to_vec())
 }
 
+/// The same file with an entry of `metadata_props` set.
+///
+/// # Errors
+///
+/// When the bytes are not an ONNX file.
+pub fn with_entry(model: &[u8], key: &str, text: &str) -> Result<Vec<u8>, prost::DecodeError> {
+    let mut model = ModelProto::decode(model)?;
+    model.metadata_props.retain(|entry| entry.key != key);
+    model.metadata_props.push(StringStringEntryProto { key: key.to_owned(), value: text.to_owned() });
+    Ok(model.encode_to_vec())
+}
+
 fn declare(input: &Input) -> ValueInfoProto {
     let element = match input.element {
         batch::Element::Float => Element::Float,

@@ -20,6 +20,7 @@ use crate::{
     filter::Filter,
     pgn::{self, Games},
     record::GameRecord,
+    rerank,
 };
 
 /// Options of `evaluate`.
@@ -29,7 +30,7 @@ pub struct Options {
     #[arg(long = "model", required = true, num_args = 1..)]
     pub models: Vec<PathBuf>,
     /// Held-out games, .pgn or .pgn.zst
-    #[arg(long, required = true, num_args = 1..)]
+    #[arg(long, required_unless_present = "rerankers", num_args = 1..)]
     pub games: Vec<PathBuf>,
     /// At most this many decisions of each file, in file order
     #[arg(long)]
@@ -55,6 +56,9 @@ pub struct Options {
     /// Where to run the models: auto, cpu or cuda
     #[arg(long, default_value = "cpu")]
     pub device: Device,
+    /// Re-rankers on annotated decisions instead
+    #[command(flatten)]
+    pub rerank: rerank::report::Options,
 }
 
 impl Default for Options {
@@ -70,6 +74,7 @@ impl Default for Options {
             samples: 1000,
             threads: 0,
             device: Device::Cpu,
+            rerank: rerank::report::Options::default(),
         }
     }
 }

@@ -8,9 +8,11 @@
 //! - [`train`]: batches to checkpoints, with tch.
 //! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks,
 //!   [`quantize`] makes them faster.
+//! - [`annotate`]: what an engine says of a model's candidates; [`rerank`]: re-rankers, trained on that and judged.
 //! - [`evaluate`]: models against held-out games; [`calibrate`]: whether probabilities and think times are what happens.
 //! - [`picture`]: drawings as SVG.
 
+pub mod annotate;
 pub mod calibrate;
 pub mod clk;
 pub mod evaluate;
@@ -27,6 +29,7 @@ pub mod picture;
 pub mod prepare;
 pub mod quantize;
 pub mod record;
+pub mod rerank;
 pub mod shard;
 #[cfg(feature = "tch")]
 pub mod train;

@@ -27,6 +27,16 @@ enum Command {
     Import(zeitnot_trainer::import::Import),
     /// Models against held-out games
     Evaluate(zeitnot_trainer::evaluate::Options),
+    /// What an engine says of a model's most probable moves, as Parquet shards
+    Annotate(zeitnot_trainer::annotate::Options),
+    /// Annotated decisions to a re-ranker
+    #[cfg(feature = "tch")]
+    TrainReranker(zeitnot_trainer::rerank::train::Options),
+    /// A player's games to a style
+    #[cfg(feature = "tch")]
+    FitStyle(zeitnot_trainer::rerank::style::Options),
+    /// Predictors of what a search gains
+    Allocate(zeitnot_trainer::rerank::allocate::Options),
     /// Whether a model's probabilities and think times are what happens
     Calibrate(zeitnot_trainer::calibrate::Options),
 }
@@ -65,13 +75,29 @@ fn run() -> Result<()> {
         #[cfg(feature = "tch")]
         Command::Export(options) => zeitnot_trainer::export::export(&options),
         Command::Import(import) => zeitnot_trainer::import::run(&import),
+        Command::Evaluate(options) if !options.rerank.rerankers.is_empty() => {
+            let (json, picture) = (options.json.as_deref(), options.picture.as_deref());
+            let report = zeitnot_trainer::rerank::report::run;
+            report(&options.rerank, &options.models, options.samples, json, picture).map(drop)
+        }
         Command::Evaluate(options) => zeitnot_trainer::evaluate::run(&options).map(drop),
+        Command::Annotate(options) => {
+            let report = zeitnot_trainer::annotate::run(&options, &interrupted()?)?;
+            anyhow::ensure!(!report.interrupted, "the run is not finished");
+            Ok(())
+        }
+        #[cfg(feature = "tch")]
+        Command::TrainReranker(options) => {
+            zeitnot_trainer::rerank::train::run(&options, interrupted()?.as_ref()).map(drop)
+        }
+        #[cfg(feature = "tch")]
+        Command::FitStyle(options) => zeitnot_trainer::rerank::style::run(&options).map(drop),
+        Command::Allocate(options) => zeitnot_trainer::rerank::allocate::run(&options).map(drop),
         Command::Calibrate(options) => zeitnot_trainer::calibrate::run(&options).map(drop),
     }
 }
 
 /// Set by Ctrl-C or a request to terminate; a second one ends the process at once.
-#[cfg(feature = "tch")]
 fn interrupted() -> Result<std::sync::Arc<std::sync::atomic::AtomicBool>> {
     use signal_hook::{
         consts::{SIGINT, SIGTERM},

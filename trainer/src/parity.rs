@@ -47,5 +47,6 @@ pub fn answer(network: &Network, batch: &Batch) -> Result<Answer> {
         wdl: optional(&outputs.wdl)?,
         think_time: optional(&outputs.think_time)?,
         auxiliary: optional(&outputs.auxiliary)?,
+        pooled: optional(&outputs.pooled)?,
     })
 }

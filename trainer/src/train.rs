@@ -178,7 +178,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<Ended> {
     let Training { seed, batch_size, steps, data, .. } = &config.training;
     let plan = Plan::new(games(&options.data)?, data, *seed, *batch_size, *steps)?;
     let mut run = Run::start(config, plan.decisions(), device, options)?;
-    run.network.half = options.precision.is_half(device);
+    run.network.parameters.half = options.precision.is_half(device);
     run.train(plan, options, started, stop)
 }
 
@@ -223,7 +223,7 @@ impl Run {
                     }
                     None => Network::new(&config.network, device, config.training.seed as i64),
                 };
-                let optimizer = Optimizer::new(&network);
+                let optimizer = Optimizer::new(&network.parameters);
                 Ok(Run { config, decisions, network, optimizer, scaler: LossScaler::for_device(device), step: 0 })
             }
         }
@@ -252,7 +252,7 @@ impl Run {
             bail!("{folder} was made with other teachers: {:?}, not {teachers:?}", state.teachers);
         }
         let network = Network::with_weights(&config.network, device, &checkpoint.weights()?)?;
-        let mut optimizer = Optimizer::new(&network);
+        let mut optimizer = Optimizer::new(&network.parameters);
         optimizer.restore(checkpoint.optimizer()?, device)?;
         Ok(Run { config, decisions, network, optimizer, scaler: state.scaler.on(device), step: state.step })
     }
@@ -262,8 +262,8 @@ impl Run {
         println!(
             "{}: {} parameters on {:?}, {} decisions, step {} of {}",
             self.config.name,
-            self.network.parameters(),
-            self.network.device,
+            self.network.parameters.count(),
+            self.network.parameters.device,
             plan.decisions(),
             self.step,
             training.steps
@@ -312,7 +312,8 @@ impl Run {
         let outputs = self.network.forward(&batch.inputs, true)?;
         let losses = loss::of(&outputs, batch, &training.loss);
         (&losses.total * self.scaler.scale()).backward();
-        let norm = self.optimizer.step(&self.network, &training.optimizer, rate, self.step, self.scaler.scale());
+        let norm =
+            self.optimizer.step(&self.network.parameters, &training.optimizer, rate, self.step, self.scaler.scale());
         self.scaler.update(norm.is_finite());
         self.step += 1;
         progress.step(self.step, &losses, rate, norm)

@@ -130,7 +130,7 @@ impl Checkpoint {
 /// When the disk does not take it.
 pub fn write_weights(folder: &Path, network: &Network) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let tensors = network.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect::<Vec<_>>();
+    let tensors = network.parameters.tensors().iter().map(|(name, tensor)| (name.as_str(), tensor)).collect::<Vec<_>>();
     Ok(Tensor::write_safetensors(&tensors, folder.join(NETWORK))?)
 }
 

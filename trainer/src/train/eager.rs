@@ -17,44 +17,46 @@ use zeitnot_network::{
 /// Weight of the newest batch in the running statistics of batch normalisation.
 const MOMENTUM: f64 = 0.1;
 
-/// A network's tensors on a device.
-pub struct Network {
-    /// Sizes and switches.
-    pub config: NetworkConfig,
+/// A network's tensors on a device, and how they are run.
+pub struct Parameters {
     /// Where the tensors live.
     pub device: Device,
     /// Whether convolutions and products run in half precision: f16 by autocast on CUDA, bf16 on a CPU.
     pub half: bool,
+    specs: Vec<Spec>,
     tensors: BTreeMap<String, Tensor>,
 }
 
-impl Network {
-    /// A network with random initial weights, which depend on `seed` alone.
-    pub fn new(config: &NetworkConfig, device: Device, seed: i64) -> Self {
+impl Parameters {
+    /// Random initial values, which depend on `seed` alone.
+    pub fn new(specs: Vec<Spec>, device: Device, seed: i64) -> Self {
         tch::manual_seed(seed);
-        let tensors = specs::of(config)
-            .into_iter()
-            .map(|spec| {
-                let tensor = initial(&spec).to_device(device).set_requires_grad(spec.learnt);
-                (spec.name, tensor)
-            })
-            .collect();
-        Network { config: config.clone(), device, half: false, tensors }
+        let named = |spec: &Spec| {
+            let tensor = initial(spec).to_device(device).set_requires_grad(spec.learnt);
+            (spec.name.clone(), tensor)
+        };
+        let tensors = specs.iter().map(named).collect();
+        Parameters { device, half: false, specs, tensors }
     }
 
-    /// A network with given weights.
+    /// Given values.
     ///
     /// # Errors
     ///
     /// When a tensor is missing or has another shape.
-    pub fn with_weights(config: &NetworkConfig, device: Device, weights: &Weights) -> Result<Self> {
+    pub fn with_weights(specs: Vec<Spec>, device: Device, weights: &Weights) -> Result<Self> {
         let mut tensors = BTreeMap::new();
-        for spec in specs::of(config) {
-            let values = &weights.get(&spec)?.values;
+        for spec in &specs {
+            let values = &weights.get(spec)?.values;
             let tensor = Tensor::from_slice(values).reshape(&spec.shape).to_device(device);
-            tensors.insert(spec.name, tensor.set_requires_grad(spec.learnt));
+            tensors.insert(spec.name.clone(), tensor.set_requires_grad(spec.learnt));
         }
-        Ok(Network { config: config.clone(), device, half: false, tensors })
+        Ok(Parameters { device, half: false, specs, tensors })
+    }
+
+    /// Names, shapes and initial values.
+    pub fn specs(&self) -> &[Spec] {
+        &self.specs
     }
 
     /// All tensors by name.
@@ -68,8 +70,63 @@ impl Network {
     }
 
     /// Number of learnt values.
-    pub fn parameters(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.learnt().map(|(_, tensor)| tensor.numel()).sum()
+    }
+
+    /// Runs a forward pass over named inputs, given with the tensors' shapes.
+    ///
+    /// # Errors
+    ///
+    /// When the pass needs a tensor or an input that is not there.
+    pub fn run<T>(
+        &self,
+        inputs: impl Iterator<Item = (&'static str, Tensor)>,
+        training: bool,
+        forward: impl FnOnce(&mut Eager<'_>) -> T,
+    ) -> Result<T> {
+        let kind = self.kind();
+        let prepare = |(name, tensor): (&'static str, Tensor)| {
+            let tensor = if tensor.kind() == Kind::Float { tensor.to_kind(kind) } else { tensor };
+            (name, tensor.to_device(self.device))
+        };
+        let inputs = inputs.map(prepare).collect();
+        let mut graph = Eager { inputs, tensors: &self.tensors, device: self.device, kind, training, problem: None };
+        let outputs = autocast(self.half && self.device.is_cuda(), || forward(&mut graph));
+        match graph.problem {
+            Some(name) => Err(anyhow!("the network needs {name}, which is not there")),
+            None => Ok(outputs),
+        }
+    }
+
+    /// Kind of the values between operations.
+    fn kind(&self) -> Kind {
+        if self.half && !self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float }
+    }
+}
+
+/// A served network on a device.
+pub struct Network {
+    /// Sizes and switches.
+    pub config: NetworkConfig,
+    /// Its tensors.
+    pub parameters: Parameters,
+}
+
+impl Network {
+    /// A network with random initial weights, which depend on `seed` alone.
+    pub fn new(config: &NetworkConfig, device: Device, seed: i64) -> Self {
+        Network { config: config.clone(), parameters: Parameters::new(specs::of(config), device, seed) }
+    }
+
+    /// A network with given weights.
+    ///
+    /// # Errors
+    ///
+    /// When a tensor is missing or has another shape.
+    pub fn with_weights(config: &NetworkConfig, device: Device, weights: &Weights) -> Result<Self> {
+        let parameters = Parameters::with_weights(specs::of(config), device, weights)?;
+        Ok(Network { config: config.clone(), parameters })
     }
 
     /// Runs a batch.
@@ -78,32 +135,24 @@ impl Network {
     ///
     /// When the network needs a tensor it does not have.
     pub fn forward(&self, batch: &Batch, training: bool) -> Result<Outputs<Tensor>> {
-        let kind = if self.half && !self.device.is_cuda() { Kind::BFloat16 } else { Kind::Float };
-        let inputs = batch.tensors().map(|(input, values)| (input.name, self.input(batch.rows(), input, values, kind)));
-        let mut graph = Eager {
-            inputs: inputs.collect(),
-            tensors: &self.tensors,
-            device: self.device,
-            kind,
-            training,
-            problem: None,
-        };
-        let outputs = autocast(self.half && self.device.is_cuda(), || self.config.forward(&mut graph));
-        match graph.problem {
-            Some(name) => Err(anyhow!("the network needs {name}, which is not there")),
-            None => Ok(outputs),
-        }
+        let inputs = batch.tensors().map(|(input, values)| (input.name, tensor(batch.rows(), input, values)));
+        self.parameters.run(inputs, training, |graph| self.config.forward(graph))
     }
+}
 
-    fn input(&self, rows: usize, input: &Input, values: &Values, kind: Kind) -> Tensor {
-        let tensor = match values {
-            Values::Float(values) => Tensor::from_slice(values).to_kind(kind),
-            Values::Integer(values) => Tensor::from_slice(values),
-            Values::Boolean(values) => Tensor::from_slice(values),
-        };
-        let shape = std::iter::once(rows).chain(input.shape.iter().copied()).map(|size| size as i64);
-        tensor.view(shape.collect::<Vec<_>>().as_slice()).to_device(self.device)
-    }
+/// The values of an input as `[B, ..]`.
+fn tensor(rows: usize, input: &Input, values: &Values) -> Tensor {
+    let flat = match values {
+        Values::Float(values) => Tensor::from_slice(values),
+        Values::Integer(values) => Tensor::from_slice(values),
+        Values::Boolean(values) => Tensor::from_slice(values),
+    };
+    flat.view(shape(rows, input).as_slice())
+}
+
+/// The shape of an input with the batch axis before it.
+pub fn shape(rows: usize, input: &Input) -> Vec<i64> {
+    std::iter::once(rows).chain(input.shape.iter().copied()).map(|size| size as i64).collect()
 }
 
 fn initial(spec: &Spec) -> Tensor {
@@ -118,7 +167,7 @@ fn initial(spec: &Spec) -> Tensor {
 }
 
 /// Runs operations at once.
-struct Eager<'a> {
+pub struct Eager<'a> {
     inputs: BTreeMap<&'static str, Tensor>,
     tensors: &'a BTreeMap<String, Tensor>,
     device: Device,

@@ -153,6 +153,7 @@ mod tests {
             wdl: Some(zeros(3)),
             think_time: Some(zeros(BINS.len())),
             auxiliary: Some(zeros(AUXILIARY)),
+            pooled: None,
         };
         of(&outputs, &batch, config)
     }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Result, anyhow};
 use serde::{Deserialize, Serialize};
 use tch::{Device, Tensor, no_grad};
-use zeitnot_network::specs::{self, Init, Spec};
+use zeitnot_network::specs::{Init, Spec};
 
-use super::eager::Network;
+use super::eager::Parameters;
 
 const BETA_1: f64 = 0.9;
 const BETA_2: f64 = 0.999;
@@ -89,12 +89,12 @@ pub struct Optimizer {
 
 impl Optimizer {
     /// Moments of zero.
-    pub fn new(network: &Network) -> Self {
-        let moments = network.learnt().map(|(name, tensor)| {
+    pub fn new(parameters: &Parameters) -> Self {
+        let moments = parameters.learnt().map(|(name, tensor)| {
             let zeros = || tensor.detach().zeros_like();
             (name.clone(), (zeros(), zeros()))
         });
-        let matrices = specs::of(&network.config).into_iter().filter(is_matrix).map(|spec| spec.name);
+        let matrices = parameters.specs().iter().filter(|spec| is_matrix(spec)).map(|spec| spec.name.clone());
         Optimizer { moments: moments.collect(), matrices: matrices.collect() }
     }
 
@@ -124,15 +124,15 @@ impl Optimizer {
 
     /// Clips the gradients and changes the weights. `step` counts from 0. Gives the norm of the gradients before
     /// clipping; when that is not finite nothing changes.
-    pub fn step(&mut self, network: &Network, config: &OptimizerConfig, rate: f64, step: u64, scale: f64) -> f64 {
+    pub fn step(&mut self, parameters: &Parameters, config: &OptimizerConfig, rate: f64, step: u64, scale: f64) -> f64 {
         no_grad(|| {
             let gradients =
-                network.learnt().map(|(_, tensor)| tensor.grad()).filter(Tensor::defined).collect::<Vec<_>>();
+                parameters.learnt().map(|(_, tensor)| tensor.grad()).filter(Tensor::defined).collect::<Vec<_>>();
             let norms = gradients.iter().map(Tensor::norm).collect::<Vec<_>>();
             let norm = Tensor::stack(&norms, 0).norm().double_value(&[]) / scale;
             if norm.is_finite() {
                 let factor = (config.clip / (norm + 1e-6)).min(1.0) / scale;
-                self.update(network, config, rate, step as f64 + 1.0, factor);
+                self.update(parameters, config, rate, step as f64 + 1.0, factor);
             }
             for mut gradient in gradients {
                 let _ = gradient.zero_();
@@ -141,8 +141,8 @@ impl Optimizer {
         })
     }
 
-    fn update(&mut self, network: &Network, config: &OptimizerConfig, rate: f64, count: f64, factor: f64) {
-        for (name, tensor) in network.learnt() {
+    fn update(&mut self, parameters: &Parameters, config: &OptimizerConfig, rate: f64, count: f64, factor: f64) {
+        for (name, tensor) in parameters.learnt() {
             let gradient = tensor.grad();
             let Some((first, second)) = self.moments.get_mut(name).filter(|_| gradient.defined()) else { continue };
             let gradient = gradient * factor;

@@ -1,0 +1,326 @@
+//! Processes of one engine, each with a task of its own.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use shakmaty::{Chess, Position};
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
+
+use crate::{
+    Evaluation, Limits, Search, UciError,
+    engine::{Engine, Names, Stop},
+    queue::{Job, Queue},
+};
+
+/// Longest wait before a process is started again.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// How an engine is run.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Options that are set after the greeting.
+    pub options: Vec<(String, String)>,
+    /// Longest time until the engine has greeted.
+    pub handshake: Duration,
+    /// Longest time from `stop` to the end of the search.
+    pub grace: Duration,
+    /// Longest time without a line during a search.
+    pub silence: Duration,
+    /// Wait before a process is started again; it doubles up to 30 seconds.
+    pub backoff: Duration,
+}
+
+impl EngineConfig {
+    /// An engine with its own defaults.
+    pub fn new(program: PathBuf) -> Self {
+        EngineConfig {
+            program,
+            args: Vec::new(),
+            options: Vec::new(),
+            handshake: Duration::from_secs(10),
+            grace: Duration::from_secs(1),
+            silence: Duration::from_secs(60),
+            backoff: Duration::from_millis(250),
+        }
+    }
+}
+
+/// What is known of the engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EngineInfo {
+    /// Name it gives itself.
+    pub name: String,
+    /// Its authors.
+    pub author: String,
+    /// Whether one search scores all candidates. Otherwise it does not know `searchmoves` or MultiPV, and each is
+    /// searched alone.
+    pub together: bool,
+}
+
+/// How the pool is, and what has happened since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Processes configured.
+    pub processes: usize,
+    /// Processes that have greeted and live.
+    pub ready: usize,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Searches that were begun.
+    pub searches: u64,
+    /// Processes started again.
+    pub restarts: u64,
+    /// Processes that ended or did not start.
+    pub crashes: u64,
+    /// Processes that hung.
+    pub hangs: u64,
+    /// Processes that flooded.
+    pub floods: u64,
+    /// Processes that lied.
+    pub lies: u64,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: EngineConfig,
+    queue: Queue,
+    together: AtomicBool,
+    names: Mutex<Names>,
+    ready: AtomicUsize,
+    searches: AtomicU64,
+    restarts: AtomicU64,
+    crashes: AtomicU64,
+    hangs: AtomicU64,
+    floods: AtomicU64,
+    lies: AtomicU64,
+}
+
+/// Processes of one engine. Requests are served by the earliest deadline.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    /// Starts so many processes; at most `queue` requests may wait.
+    ///
+    /// # Errors
+    ///
+    /// When the engine cannot be run, does not greet, or cannot score a position.
+    pub async fn start(config: EngineConfig, processes: usize, queue: usize) -> Result<Pool, UciError> {
+        let first = Engine::start(&config).await?;
+        let shared = Arc::new(Shared {
+            config,
+            queue: Queue::new(queue.max(1)),
+            together: AtomicBool::new(true),
+            names: Mutex::new(first.names().clone()),
+            ready: AtomicUsize::new(0),
+            searches: AtomicU64::new(0),
+            restarts: AtomicU64::new(0),
+            crashes: AtomicU64::new(0),
+            hangs: AtomicU64::new(0),
+            floods: AtomicU64::new(0),
+            lies: AtomicU64::new(0),
+        });
+        let engines = std::iter::once(Some(first)).chain(std::iter::repeat_with(|| None));
+        let tasks = engines.take(processes.max(1)).map(|engine| tokio::spawn(serve(Arc::clone(&shared), engine)));
+        let pool = Pool { tasks: tasks.collect(), shared };
+        // Tells whether the engine knows `searchmoves` before anybody needs to know.
+        let position = Chess::default();
+        let candidates = position.legal_moves().into_iter().take(2).collect();
+        let limits = Limits { depth: Some(1), ..Limits::default() };
+        pool.evaluate(Search { position, candidates, limits, fresh: false }, None).await?;
+        Ok(pool)
+    }
+
+    /// Scores the candidates of a search. What is known at the deadline is the answer, marked as not complete. A dropped
+    /// call stops its search.
+    ///
+    /// While no process lives, requests with a deadline wait for one to come back; those without fail.
+    ///
+    /// # Errors
+    ///
+    /// [`UciError`]; after an error the same request may succeed on another process.
+    pub async fn evaluate(&self, search: Search, deadline: Option<Instant>) -> Result<Evaluation, UciError> {
+        search.check(deadline.is_some())?;
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return Err(UciError::Deadline);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.shared.queue.push(Job { search, deadline, reply })?;
+        match deadline {
+            None => answer.await.unwrap_or(Err(UciError::Closed)),
+            Some(deadline) => {
+                // The process answers within its grace after the deadline, unless none ever took the request.
+                let last = deadline + self.shared.config.grace + Duration::from_millis(100);
+                let answer = tokio::time::timeout_at(last, answer).await;
+                answer.map_or(Err(UciError::Deadline), |answer| answer.unwrap_or(Err(UciError::Closed)))
+            }
+        }
+    }
+
+    /// What is known of the engine.
+    pub fn info(&self) -> EngineInfo {
+        let names = self.shared.names.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        EngineInfo { name: names.name, author: names.author, together: self.shared.together.load(Ordering::Relaxed) }
+    }
+
+    /// How the pool is.
+    pub fn stats(&self) -> Stats {
+        let shared = &self.shared;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Stats {
+            processes: self.tasks.len(),
+            ready: shared.ready.load(Ordering::Relaxed),
+            waiting: shared.queue.len(),
+            searches: count(&shared.searches),
+            restarts: count(&shared.restarts),
+            crashes: count(&shared.crashes),
+            hangs: count(&shared.hangs),
+            floods: count(&shared.floods),
+            lies: count(&shared.lies),
+        }
+    }
+
+    /// Ends: what waits fails, what is searched is given up, all processes die.
+    pub async fn shutdown(mut self) {
+        self.shared.queue.close();
+        for task in std::mem::take(&mut self.tasks) {
+            task.abort();
+            let _ = task.await; // It was aborted, or has ended with the queue.
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.queue.close();
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+/// Keeps one process alive and lets it serve the queue.
+async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
+    let mut backoff = shared.config.backoff;
+    let mut again = false;
+    loop {
+        let started = match engine.take() {
+            Some(engine) => Ok(engine),
+            None => Engine::start(&shared.config).await,
+        };
+        let error = match started {
+            Ok(engine) => {
+                shared.restarts.fetch_add(u64::from(again), Ordering::Relaxed);
+                engine.names().clone_into(&mut shared.names.lock().unwrap_or_else(PoisonError::into_inner));
+                let alive = Alive::new(&shared);
+                let (served, error) = work(&shared, engine).await;
+                drop(alive);
+                if served {
+                    backoff = shared.config.backoff;
+                }
+                match error {
+                    Some(error) => error,
+                    None => return,
+                }
+            }
+            Err(error) => error,
+        };
+        again = true;
+        note(&shared, &error);
+        tracing::warn!(%error, ?backoff, "the engine is started again");
+        wait(&shared, backoff, &error).await;
+        backoff = (2 * backoff).min(LONGEST_BACKOFF);
+    }
+}
+
+/// Counts a process as ready while it lives.
+struct Alive<'a>(&'a Shared);
+
+impl<'a> Alive<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        shared.ready.fetch_add(1, Ordering::Relaxed);
+        Alive(shared)
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.ready.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn note(shared: &Shared, error: &UciError) {
+    let counter = match error {
+        UciError::Hung => &shared.hangs,
+        UciError::Flood => &shared.floods,
+        UciError::Lied(_) => &shared.lies,
+        _ => &shared.crashes,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Waits before the next start. Meanwhile those whose deadline passes are told, and those without one when nobody is left
+/// to serve them.
+async fn wait(shared: &Shared, backoff: Duration, error: &UciError) {
+    const STEP: Duration = Duration::from_millis(20);
+    let end = Instant::now() + backoff;
+    while Instant::now() < end {
+        sleep(STEP.min(backoff)).await;
+        if shared.ready.load(Ordering::Relaxed) == 0 {
+            shared.queue.expire(Instant::now());
+            shared.queue.fail_patient(error);
+        }
+    }
+}
+
+/// Serves requests until the process is of no further use. Gives whether it served any, and what went wrong; nothing when
+/// the queue was closed.
+async fn work(shared: &Shared, mut engine: Engine) -> (bool, Option<UciError>) {
+    let mut served = false;
+    loop {
+        let job = tokio::select! {
+            job = shared.queue.next() => job,
+            error = engine.idle() => return (served, Some(error)),
+        };
+        let Some(Job { search, deadline, mut reply }) = job else { return (served, None) };
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            let _ = reply.send(Err(UciError::Deadline)); // The caller may have gone.
+            continue;
+        }
+        shared.searches.fetch_add(1, Ordering::Relaxed);
+        let mut stop = Stop { deadline, reply: &mut reply };
+        let mut found = None;
+        if shared.together.load(Ordering::Relaxed) {
+            found = engine.together(&search, &mut stop).await;
+            if found.is_none() {
+                tracing::info!("the engine does not know `searchmoves`, candidates are searched one by one");
+                shared.together.store(false, Ordering::Relaxed);
+            }
+        }
+        let found = match found {
+            Some(found) => found,
+            None => engine.alone(&search, &mut stop).await,
+        };
+        let error = found.evaluation.as_ref().err().cloned();
+        let _ = reply.send(found.evaluation); // The caller may have gone.
+        if !found.usable {
+            return (served, Some(error.unwrap_or(UciError::Hung)));
+        }
+        served = true;
+    }
+}
