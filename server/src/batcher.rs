@@ -5,6 +5,8 @@
 //! company, as many as the tightest deadline among them allows; what nobody waits for any more is dropped when it is
 //! handed over.
 
+mod limits;
+
 use std::{
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
@@ -16,6 +18,8 @@ use std::{
 use tokio::sync::{Semaphore, oneshot};
 use zeitnot_encoding::Batch;
 
+pub use limits::Limits;
+
 use crate::{
     cache::{Cache, Key, Prediction},
     cost::CostModel,
@@ -26,21 +30,6 @@ use crate::{
 
 /// A request is admitted when it should be ready in this share of the time it has left.
 const ADMITTED_SHARE: f64 = 2.0 / 3.0;
-
-/// Bounds of a queue.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Requests waiting or computed at the same time.
-    pub capacity: usize,
-    /// Situations in a batch.
-    pub max_batch: usize,
-    /// How long a worker waits for a batch to fill.
-    pub delay: Duration,
-    /// Workers that share the queue.
-    pub workers: usize,
-    /// Whether situations with the same key are computed once.
-    pub coalesce: bool,
-}
 
 /// The requests' end of a queue. Workers end when it is dropped.
 #[derive(Debug)]
@@ -227,6 +216,11 @@ impl Queue {
     /// Whether the requests' end is gone.
     pub fn is_closed(&self) -> bool {
         self.shared.lock().closed
+    }
+
+    /// Whether predictions keep the pooled hidden state.
+    pub fn keeps_pooled(&self) -> bool {
+        self.shared.limits.pooled
     }
 
     /// What runs cost.

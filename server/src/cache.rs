@@ -25,6 +25,8 @@ pub struct Prediction {
     pub outlook: Outlook,
     /// How long the mover is expected to think, if the model knows.
     pub think_time: Option<ThinkTime>,
+    /// The pooled hidden state; empty when there is no re-ranker to be shown it.
+    pub pooled: Box<[f32]>,
 }
 
 /// Recent predictions of all models.
@@ -50,7 +52,7 @@ impl Key {
 impl Prediction {
     fn bytes(&self) -> usize {
         let think_time = self.think_time.as_ref().map_or(0, |_| think_time::BINS.len());
-        ENTRY_OVERHEAD + size_of::<Self>() + (self.logits.len() + think_time) * size_of::<f32>()
+        ENTRY_OVERHEAD + size_of::<Self>() + (self.logits.len() + self.pooled.len() + think_time) * size_of::<f32>()
     }
 }
 
@@ -99,7 +101,7 @@ mod tests {
 
     fn prediction(value: f32) -> Arc<Prediction> {
         let logits = vec![0.0; 20].into();
-        Arc::new(Prediction { logits, outlook: Outlook::of_value(value), think_time: None })
+        Arc::new(Prediction { logits, outlook: Outlook::of_value(value), think_time: None, pooled: Box::default() })
     }
 
     #[test]

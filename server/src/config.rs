@@ -2,6 +2,8 @@
 //!
 //! A flag beats the variable, the variable beats the file, the file beats the default.
 
+mod rerank;
+
 use std::{
     ffi::OsString,
     fs,
@@ -17,7 +19,9 @@ use tonic::codegen::http::Uri;
 use tracing_subscriber::EnvFilter;
 use zeitnot_inference::{Device, Provider, runtime::PATH_VARIABLE};
 
-use crate::{batcher::Limits, keys::Keys, model_files, tls};
+pub use rerank::{DefaultMode, RerankOptions};
+
+use crate::{batcher::Limits, keys::Keys, model_files, rerank::kit, tls};
 
 /// The options.
 #[derive(Args, Clone, Debug, Serialize)]
@@ -122,6 +126,10 @@ pub struct Config {
     /// How to log
     #[arg(long, env = "ZEITNOT_LOG_FORMAT", value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
+    /// How moves are re-ranked
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub rerank: RerankOptions,
 }
 
 /// How to log.
@@ -182,7 +190,7 @@ impl Config {
             let uri = endpoint.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
             uri.with_context(|| format!("--otlp-endpoint: `{endpoint}` is not like http://localhost:4317"))?;
         }
-        Ok(())
+        self.rerank.check()
     }
 
     /// What is wrong with the files the options name, before anything listens. Models are looked for, not loaded.
@@ -194,6 +202,7 @@ impl Config {
         model_files::find(&self.model)?;
         tls::read(self)?;
         self.api_keys.as_deref().map(Keys::read).transpose()?;
+        self.rerank.check_files()?;
         let variable = std::env::var_os(PATH_VARIABLE).map(PathBuf::from);
         let library = self.onnxruntime.clone().or(variable);
         let library = library.with_context(|| format!("--onnxruntime: give its path, or set {PATH_VARIABLE}"))?;
@@ -211,6 +220,7 @@ impl Config {
             delay: Duration::from_micros(self.batch_delay_us),
             workers: self.worker_count(provider),
             coalesce: self.coalesce,
+            pooled: kit::is_wanted(&self.rerank),
         }
     }
 

@@ -34,6 +34,21 @@ pub enum ServiceError {
     /// No model of this name is served.
     #[error("model: there is no model `{0}`")]
     UnknownModel(String),
+    /// No style of this name is served.
+    #[error("mover.style.name: there is no style `{0}`")]
+    UnknownStyle(String),
+    /// A style was given, and no re-ranker is served that could apply it.
+    #[error("mover.style: no re-ranker is served, which styles need")]
+    NoReranker,
+    /// Evidence is required and no engine is configured.
+    #[error("rerank.mode: no engine is configured, and evidence is required")]
+    NoEngines,
+    /// Evidence is required, and no engine could be reached or gave scores that make sense.
+    #[error("no engine gave the evidence that is required")]
+    EngineUnavailable,
+    /// Evidence is required, and none came in time.
+    #[error("no engine gave the evidence that is required in time")]
+    EngineTooLate,
     /// As many requests as allowed are waiting.
     #[error("the queue is full")]
     Overloaded {
@@ -84,15 +99,20 @@ impl ServiceError {
     fn code(&self) -> Code {
         match self {
             ServiceError::Invalid(_) => Code::InvalidArgument,
-            ServiceError::UnknownModel(_) => Code::NotFound,
+            ServiceError::UnknownModel(_) | ServiceError::UnknownStyle(_) => Code::NotFound,
             ServiceError::Overloaded { .. } | ServiceError::NotInTime { .. } | ServiceError::ClientLimit { .. } => {
                 Code::ResourceExhausted
             }
             ServiceError::Unauthenticated(_) => Code::Unauthenticated,
             ServiceError::Forbidden(_) => Code::PermissionDenied,
-            ServiceError::ReloadFailed(_) => Code::FailedPrecondition,
+            ServiceError::ReloadFailed(_) | ServiceError::NoReranker => Code::FailedPrecondition,
             ServiceError::DeadlineExceeded => Code::DeadlineExceeded,
-            ServiceError::Starting | ServiceError::Reloading | ServiceError::NoWorker => Code::Unavailable,
+            ServiceError::Starting
+            | ServiceError::Reloading
+            | ServiceError::NoWorker
+            | ServiceError::NoEngines
+            | ServiceError::EngineUnavailable
+            | ServiceError::EngineTooLate => Code::Unavailable,
             ServiceError::Inference => Code::Internal,
         }
     }
@@ -101,6 +121,11 @@ impl ServiceError {
         match self {
             ServiceError::Invalid(_) => "INVALID_REQUEST",
             ServiceError::UnknownModel(_) => "UNKNOWN_MODEL",
+            ServiceError::UnknownStyle(_) => "UNKNOWN_STYLE",
+            ServiceError::NoReranker => "NO_RERANKER",
+            ServiceError::NoEngines => "NO_ENGINES",
+            ServiceError::EngineUnavailable => "ENGINE_UNAVAILABLE",
+            ServiceError::EngineTooLate => "ENGINE_TOO_LATE",
             ServiceError::Overloaded { .. } => "QUEUE_FULL",
             ServiceError::DeadlineExceeded => "DEADLINE",
             ServiceError::Starting => "STARTING",
@@ -132,6 +157,11 @@ impl From<ServiceError> for Status {
                 details.set_retry_info(Some(*retry_after));
             }
             ServiceError::UnknownModel(_)
+            | ServiceError::UnknownStyle(_)
+            | ServiceError::NoReranker
+            | ServiceError::NoEngines
+            | ServiceError::EngineUnavailable
+            | ServiceError::EngineTooLate
             | ServiceError::DeadlineExceeded
             | ServiceError::Starting
             | ServiceError::NoWorker

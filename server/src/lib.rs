@@ -4,7 +4,7 @@
 //!
 //! One request: [`connections`] -> [`observe`] (counts, traces, logs, [`deadline`]) -> [`access`] (keys, limits) ->
 //! [`service`] -> [`wire`] (validation) -> [`cache`] -> [`batcher`] (admission; what waits is in [`jobs`]) -> [`worker`]
-//! (ONNX Runtime; what runs [`cost`]) -> [`wire`] (answer); errors become statuses in [`error`].
+//! (ONNX Runtime; what runs [`cost`]) -> [`rerank`] (engines, styles) -> [`wire`] (answer); errors become statuses in [`error`].
 //!
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
 //! - [`models`]: what is served and how it is loaded, from [`model_files`], after a [`selfcheck`]. [`reload`]: changes it.
@@ -33,6 +33,7 @@ pub mod models;
 pub mod observe;
 pub mod readiness;
 pub mod reload;
+pub mod rerank;
 pub mod selfcheck;
 pub mod server;
 pub mod service;

@@ -7,7 +7,9 @@ use zeitnot_server::{
     cli::{Cli, Command},
     config::Config,
     cost::CostModel,
-    model_files, models, selfcheck,
+    model_files, models,
+    rerank::kit,
+    selfcheck,
     server::{self, Listeners, Signals},
     shutdown, telemetry,
 };
@@ -104,6 +106,9 @@ fn check(config: &Config) -> Result<()> {
             config.max_batch
         );
         found.push((file.source.clone(), metadata.name.clone()));
+    }
+    if let Some(text) = kit::describe(config)? {
+        println!("{text}");
     }
     let names = found.iter().map(|(source, name)| (source.as_str(), name.as_str()));
     models::check_names(names, config.default_model.as_deref())

@@ -1,5 +1,7 @@
 //! All metrics of the server. Those of requests are registered with all their labels before the first request, those of
-//! a model when it is loaded.
+//! a model when it is loaded, those of an engine sidecar when it is known.
+
+mod rerank;
 
 use std::time::Instant;
 
@@ -8,6 +10,8 @@ use prometheus::{
     TextEncoder, core::Collector, process_collector::ProcessCollector,
 };
 use tonic::Code;
+
+pub use rerank::{EngineMetrics, RerankMetrics};
 
 /// What a method that does not exist is counted as.
 pub const UNKNOWN_METHOD: &str = "unknown";
@@ -67,6 +71,8 @@ pub struct Metrics {
     pub cache_entries: IntGauge,
     /// Their bytes.
     pub cache_bytes: IntGauge,
+    /// Those of the re-ranking.
+    pub rerank: RerankMetrics,
     by_model: ByModel,
 }
 
@@ -219,6 +225,7 @@ impl Metrics {
             )?,
             cache_entries: make.gauge("zeitnot_cache_entries", "Predictions kept")?,
             cache_bytes: make.gauge("zeitnot_cache_bytes", "Bytes of the predictions kept")?,
+            rerank: RerankMetrics::new(&make)?,
             by_model: ByModel::new(&make)?,
             registry: make.0,
         };
@@ -362,36 +369,4 @@ impl Request {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_label_is_there_before_the_first_request() {
-        let metrics = Metrics::new().unwrap();
-        metrics.model("mine");
-        let text = metrics.text().unwrap();
-        for line in [
-            "zeitnot_requests_total{code=\"RESOURCE_EXHAUSTED\",method=\"Predict\",model=\"mine\"} 0",
-            "zeitnot_requests_total{code=\"UNAUTHENTICATED\",method=\"Predict\",model=\"none\"} 0",
-            "zeitnot_dropped_requests_total{model=\"mine\",reason=\"cancelled\"} 0",
-            "zeitnot_request_seconds_count{method=\"GetModel\",model=\"none\"} 0",
-            "zeitnot_workers{model=\"mine\"} 0",
-            "zeitnot_reloads_total{result=\"failed\"} 0",
-            "zeitnot_refused_connections_total{reason=\"handshake\"} 0",
-        ] {
-            assert!(text.contains(line), "{line} is missing in\n{text}");
-        }
-    }
-
-    #[test]
-    fn a_request_counts_once_and_is_in_flight_until_it_ends() {
-        let metrics = Metrics::new().unwrap();
-        let request = metrics.request("Predict");
-        assert!(metrics.text().unwrap().contains("zeitnot_requests_in_flight 1"));
-        assert_eq!(request.ended(Code::Ok, "mine"), "OK");
-        let text = metrics.text().unwrap();
-        assert!(text.contains("zeitnot_requests_total{code=\"OK\",method=\"Predict\",model=\"mine\"} 1"), "{text}");
-        assert!(text.contains("zeitnot_request_seconds_count{method=\"Predict\",model=\"mine\"} 1"));
-        assert!(text.contains("zeitnot_requests_in_flight 0"));
-    }
-}
+mod tests;

@@ -38,12 +38,18 @@ pub fn read(paths: &[PathBuf]) -> Result<Vec<ModelFile>> {
     if paths.is_empty() {
         return Ok(vec![ModelFile::new(EMBEDDED_NAME.to_owned(), EMBEDDED.into())]);
     }
-    let file = |path: PathBuf| {
-        let source = path.display().to_string();
-        let bytes = fs::read(&path).with_context(|| format!("--model: cannot read {source}"))?;
-        Ok(ModelFile::new(source, bytes.into()))
-    };
-    find(paths)?.into_iter().map(file).collect()
+    find(paths)?.into_iter().map(|path| read_one("--model", path)).collect()
+}
+
+/// Reads one file that an option names.
+///
+/// # Errors
+///
+/// When it cannot be read, naming both.
+pub fn read_one(option: &str, path: PathBuf) -> Result<ModelFile> {
+    let source = path.display().to_string();
+    let bytes = fs::read(&path).with_context(|| format!("{option}: cannot read {source}"))?;
+    Ok(ModelFile::new(source, bytes.into()))
 }
 
 /// Stamps of the model files; none of a file that is not there.
@@ -88,7 +94,8 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 }
 
 impl ModelFile {
-    fn new(source: String, bytes: Arc<[u8]>) -> Self {
+    /// A file of this content; `source` names it for people.
+    pub fn new(source: String, bytes: Arc<[u8]>) -> Self {
         let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         ModelFile { source, bytes, sha256 }
     }

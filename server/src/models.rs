@@ -20,6 +20,7 @@ use crate::{
     error::ServiceError,
     metrics::{Metrics, ModelMetrics},
     model_files::{self, ModelFile},
+    rerank::kit::{self, Kit},
     worker::{self, Open, Run},
 };
 
@@ -44,10 +45,11 @@ pub struct Model {
     pub metrics: ModelMetrics,
 }
 
-/// All models, the default one first.
+/// All models, the default one first, and what re-ranks their moves.
 #[derive(Debug, Default)]
 pub struct Models {
     models: Vec<Arc<Model>>,
+    kit: Kit,
 }
 
 impl Models {
@@ -68,6 +70,11 @@ impl Models {
     /// All models, the default one first.
     pub fn all(&self) -> &[Arc<Model>] {
         &self.models
+    }
+
+    /// What re-ranks their moves.
+    pub fn kit(&self) -> &Kit {
+        &self.kit
     }
 
     /// Whether there are models and each can be computed.
@@ -117,7 +124,7 @@ impl Loader {
         Loader { config, metrics, cache, opener, changed }
     }
 
-    /// Reads the model files. Files that are served already are kept as they are; the others are opened, checked and
+    /// Reads the files of models, re-ranker and styles. Files that are served already are kept as they are; the others are opened, checked and
     /// warmed.
     ///
     /// # Errors
@@ -143,7 +150,8 @@ impl Loader {
         if let Some(place) = models.iter().position(default) {
             models.swap(0, place);
         }
-        Ok(Models { models })
+        let kit = kit::load(&self.config, &self.metrics.rerank, &self.changed, &served.kit).await?;
+        Ok(Models { models, kit })
     }
 
     /// Opens one model and starts its workers.

@@ -104,6 +104,8 @@ where
             queue_ms = Empty,
             inference_ms = Empty,
             batch_size = Empty,
+            rerank_status = Empty,
+            engine_ms = Empty,
             code = Empty
         );
         telemetry::follow(&span, request.headers());

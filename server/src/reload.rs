@@ -2,7 +2,7 @@
 //!
 //! It is woken by SIGHUP, by the RPC `ReloadModels`, and by files that changed. Loads never overlap.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{mpsc, oneshot};
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::{
     error::ServiceError,
     metrics::Metrics,
-    model_files,
+    model_files::Stamp,
     models::{Loader, Models},
     watch::Watch,
 };
@@ -60,10 +60,15 @@ pub fn channel(loader: Loader, models: Arc<ArcSwap<Models>>, metrics: Metrics) -
 }
 
 impl Reloading {
-    /// Loads the models and tells on `started`. Then obeys commands, and looks at the files every `interval`, until
-    /// every [`Reloader`] is gone.
-    pub async fn run(mut self, paths: Vec<PathBuf>, interval: Duration, started: oneshot::Sender<anyhow::Result<()>>) {
-        let mut watch = Watch::new(model_files::stamps(&paths));
+    /// Loads the models and tells on `started`. Then obeys commands, and looks at the files every `interval` by their
+    /// `stamps`, until every [`Reloader`] is gone.
+    pub async fn run(
+        mut self,
+        stamps: impl Fn() -> Vec<Stamp>,
+        interval: Duration,
+        started: oneshot::Sender<anyhow::Result<()>>,
+    ) {
+        let mut watch = Watch::new(stamps());
         let first = self.loader.load(&Models::default()).await;
         let _ = started.send(first.map(|loaded| self.swap(loaded))); // The server may have been told to end.
         let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
@@ -72,11 +77,11 @@ impl Reloading {
             tokio::select! {
                 command = self.commands.recv() => {
                     let Some(reply) = command else { return };
-                    watch = Watch::new(model_files::stamps(&paths));
+                    watch = Watch::new(stamps());
                     let _ = reply.send(self.reload().await); // Whoever asked may have left.
                 }
-                _ = ticks.tick(), if !interval.is_zero() && !paths.is_empty() => {
-                    if watch.has_settled(model_files::stamps(&paths)) {
+                _ = ticks.tick(), if !interval.is_zero() => {
+                    if watch.has_settled(stamps()) {
                         match self.reload().await {
                             Ok(_) => watch.succeeded(),
                             Err(_) => watch.failed(), // Told in the log and the metrics.
@@ -94,7 +99,8 @@ impl Reloading {
             Ok(loaded) => {
                 let changes = Changes { loaded: loaded_names(&served, &loaded), removed: served.names_beyond(&loaded) };
                 let order = |models: &Models| models.all().iter().map(|model| model.id).collect::<Vec<_>>();
-                let label = if order(&served) == order(&loaded) { "unchanged" } else { "changed" };
+                let same = order(&served) == order(&loaded) && served.kit().is_same(loaded.kit());
+                let label = if same { "unchanged" } else { "changed" };
                 self.swap(loaded);
                 tracing::info!(loaded = ?changes.loaded, removed = ?changes.removed, "reloaded");
                 (label, Ok(changes))

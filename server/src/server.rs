@@ -22,10 +22,12 @@ use crate::{
     credentials::Credentials,
     memory,
     metrics::Metrics,
+    model_files,
     models::{Loader, Models, Opener},
     observe::ObserveLayer,
     readiness::Readiness,
     reload,
+    rerank::{kit, stage::Stage},
     service::Service,
 };
 
@@ -118,7 +120,8 @@ pub async fn run(
     let admin = axum::serve(listeners.admin, admin::routes(metrics.clone(), cache.clone()));
     let admin = tokio::spawn(async move { admin.await });
 
-    let service = Service::new(Arc::clone(&models), Arc::clone(&config), cache, reloader.clone());
+    let stage = Stage::new(&config, metrics.rerank.clone())?;
+    let service = Service::new(Arc::clone(&models), Arc::clone(&config), cache, reloader.clone(), stage);
     let (stop, mut stopped) = watch::channel(false);
     let incoming =
         connections::accept(listeners.grpc, &config, Arc::clone(&credentials), metrics.clone(), stopped.clone());
@@ -128,7 +131,11 @@ pub async fn run(
     }));
 
     let (started, mut starting) = oneshot::channel();
-    let reloading = tokio::spawn(reloading.run(config.model.clone(), config.watch_interval(), started));
+    let stamps = {
+        let config = Arc::clone(&config);
+        move || [model_files::stamps(&config.model), kit::stamps(&config.rerank)].concat()
+    };
+    let reloading = tokio::spawn(reloading.run(stamps, config.watch_interval(), started));
     let Signals { shutdown, mut hangups } = signals;
     let watching = credentials.keep_current(config.watch_interval());
     tokio::pin!(shutdown, watching);

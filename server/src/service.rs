@@ -21,6 +21,7 @@ use crate::{
     models::{Model, Models},
     observe::ModelNote,
     reload::Reloader,
+    rerank::stage::{Stage, Subject},
     wire::{self, Query},
 };
 
@@ -31,12 +32,19 @@ pub struct Service {
     config: Arc<Config>,
     cache: Cache,
     reloader: Reloader,
+    stage: Stage,
 }
 
 impl Service {
     /// A service over models that may still be loading.
-    pub fn new(models: Arc<ArcSwap<Models>>, config: Arc<Config>, cache: Cache, reloader: Reloader) -> Self {
-        Service { models, config, cache, reloader }
+    pub fn new(
+        models: Arc<ArcSwap<Models>>,
+        config: Arc<Config>,
+        cache: Cache,
+        reloader: Reloader,
+        stage: Stage,
+    ) -> Self {
+        Service { models, config, cache, reloader, stage }
     }
 
     async fn predict(&self, request: Request<PredictRequest>) -> Result<PredictResponse, ServiceError> {
@@ -44,16 +52,26 @@ impl Service {
         let deadline =
             extensions.get().map_or_else(|| Instant::now() + self.config.max_deadline(), |&Deadline(end)| end);
         let query = wire::query(request, self.config.max_moves)?;
-        let model = self.model(&query.model, &extensions)?;
+        let served = self.models.load_full(); // Model, re-ranker and styles of one reload.
+        let model = noted(served.get(&query.model)?, &extensions);
+        let style = self.stage.style(&query.rerank, served.kit())?;
         if let Some(over) = query.game.over() {
-            return Ok(wire::over(&query, over, &model));
+            return Ok(wire::answer::over(&query, over, &model));
         }
         let reply = self.compute(&query, &model, deadline).await?;
         let span = tracing::Span::current();
         span.record("queue_ms", reply.queue.as_secs_f64() * 1e3);
         span.record("inference_ms", reply.inference.as_secs_f64() * 1e3);
         span.record("batch_size", reply.batch_size);
-        Ok(wire::response(&query, &reply, &model))
+        let (prediction, kit) = (&*reply.prediction, served.kit());
+        let subject = Subject { query: &query, prediction, model: &model, kit, style, deadline };
+        let reranked = self.stage.rerank(&subject).await?;
+        span.record("rerank_status", reranked.outcome.label());
+        if let Some(engine) = reranked.engine {
+            span.record("engine_ms", engine.as_secs_f64() * 1e3);
+        }
+        self.stage.count(reranked.outcome);
+        Ok(wire::answer::response(&query, &reply, &reranked, &model))
     }
 
     /// A prediction that was kept, or a new one.
@@ -68,18 +86,9 @@ impl Service {
         model.batcher.submit(input, legal.into(), key, deadline).await
     }
 
-    /// A model by its name, noted for metrics and logs.
-    fn model(&self, name: &str, extensions: &Extensions) -> Result<Arc<Model>, ServiceError> {
-        let model = self.models.load().get(name)?;
-        if let Some(note) = extensions.get::<ModelNote>() {
-            note.set(&model.metadata.name);
-        }
-        Ok(model)
-    }
-
     fn described(&self) -> Vec<zeitnot_proto::v1::Model> {
         let models = self.models.load();
-        models.all().iter().enumerate().map(|(number, model)| wire::model(model, number == 0)).collect()
+        models.all().iter().enumerate().map(|(number, model)| wire::answer::model(model, number == 0)).collect()
     }
 }
 
@@ -98,9 +107,9 @@ impl ModelService for Service {
     }
 
     async fn get_model(&self, request: Request<GetModelRequest>) -> Result<Response<GetModelResponse>, Status> {
-        let model = self.model(&request.get_ref().name, request.extensions())?;
+        let model = noted(self.models.load().get(&request.get_ref().name)?, request.extensions());
         let is_default = self.models.load().all().first().is_some_and(|first| first.id == model.id);
-        Ok(Response::new(GetModelResponse { model: Some(wire::model(&model, is_default)) }))
+        Ok(Response::new(GetModelResponse { model: Some(wire::answer::model(&model, is_default)) }))
     }
 
     async fn reload_models(
@@ -113,6 +122,14 @@ impl ModelService for Service {
         let models = self.described();
         Ok(Response::new(ReloadModelsResponse { models, loaded: changes.loaded, removed: changes.removed }))
     }
+}
+
+/// A model, noted for metrics and logs.
+fn noted(model: Arc<Model>, extensions: &Extensions) -> Arc<Model> {
+    if let Some(note) = extensions.get::<ModelNote>() {
+        note.set(&model.metadata.name);
+    }
+    model
 }
 
 /// Whether the caller's key is an administrator's or, without keys, the caller is on the same machine.

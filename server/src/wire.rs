@@ -1,18 +1,20 @@
-//! Between the wire and the domain. No other file touches both.
+//! Between the wire and the domain: what is asked here, answers in [`answer`] and [`evidence`], sidecars in [`engine`].
+//! No other files touch both.
+
+pub mod answer;
+pub mod engine;
+mod evidence;
+mod rerank;
 
 use std::time::Duration;
 
 use prost_types::Duration as WireDuration;
-use zeitnot_encoding::{
-    Conditions, Encoding, Game, GameOver, LegalMoves, RankedMove, RatingSystem, Situation, ThinkTime, TimeControl,
-};
+use zeitnot_encoding::{Conditions, Game, LegalMoves, RatingSystem, Situation, TimeControl};
 use zeitnot_proto::v1;
 
 use crate::{
-    cache::Prediction,
     error::{ServiceError, Violation},
-    jobs::Reply,
-    models::Model,
+    rerank::Asked,
 };
 
 /// Highest rating that is taken for one.
@@ -33,6 +35,8 @@ pub struct Query {
     pub top_k: usize,
     /// Name of the model, empty for the default one.
     pub model: String,
+    /// How to re-rank.
+    pub rerank: Asked,
 }
 
 /// Reads a request and names everything that is wrong with it.
@@ -52,6 +56,7 @@ pub fn query(request: v1::PredictRequest, max_moves: usize) -> Result<Query, Ser
     let clock = request.clock.unwrap_or_default();
     let mover_clock = seconds("clock.mover_remaining", clock.mover_remaining, &mut wrong);
     let opponent_clock = seconds("clock.opponent_remaining", clock.opponent_remaining, &mut wrong);
+    let rerank = rerank::asked(request.rerank, mover.style, &mut wrong);
     let game = game(request.position.unwrap_or_default(), max_moves, &mut wrong);
     match game {
         Some(game) if wrong.is_empty() => {
@@ -71,6 +76,7 @@ pub fn query(request: v1::PredictRequest, max_moves: usize) -> Result<Query, Ser
                 legal,
                 game,
                 model: request.model,
+                rerank,
             })
         }
         _ => Err(ServiceError::Invalid(wrong)),
@@ -145,133 +151,11 @@ fn time_control(control: Option<v1::TimeControl>, wrong: &mut Vec<Violation>) ->
     Some(TimeControl { initial, increment })
 }
 
-/// The answer of a game that goes on.
-pub fn response(query: &Query, reply: &Reply, model: &Model) -> v1::PredictResponse {
-    let Prediction { logits, outlook, think_time } = &*reply.prediction;
-    let moves = query.legal.top(query.game.position(), logits, query.top_k);
-    let [win, draw, loss] = outlook.wdl.map_or([None; 3], |wdl| wdl.map(Some));
-    v1::PredictResponse {
-        moves: moves.into_iter().map(move_prediction).collect(),
-        outlook: Some(v1::Outlook { expected_score: outlook.expected_score, win, draw, loss }),
-        think_time: think_time.as_ref().map(quantiles),
-        conditions: Some(conditions(query, model.encoding)),
-        game_over: v1::GameOver::Unspecified.into(),
-        model: Some(identity(model)),
-        timings: Some(v1::Timings {
-            queue: Some(duration(reply.queue)),
-            inference: Some(duration(reply.inference)),
-            batch_size: reply.batch_size as u32,
-        }),
-        cached: reply.cached,
-    }
-}
-
-/// The answer of a game that is over.
-pub fn over(query: &Query, over: GameOver, model: &Model) -> v1::PredictResponse {
-    let over = match over {
-        GameOver::Checkmate => v1::GameOver::Checkmate,
-        GameOver::Stalemate => v1::GameOver::Stalemate,
-        GameOver::InsufficientMaterial => v1::GameOver::InsufficientMaterial,
-        GameOver::SeventyFiveMoves => v1::GameOver::SeventyFiveMoves,
-        GameOver::FivefoldRepetition => v1::GameOver::FivefoldRepetition,
-    };
-    v1::PredictResponse {
-        conditions: Some(conditions(query, model.encoding)),
-        game_over: over.into(),
-        model: Some(identity(model)),
-        ..v1::PredictResponse::default()
-    }
-}
-
-/// A model's description.
-pub fn model(model: &Model, is_default: bool) -> v1::Model {
-    let metadata = model.metadata.clone();
-    v1::Model {
-        name: metadata.name,
-        version: metadata.version,
-        encoding: metadata.encoding,
-        vocabulary: metadata.vocabulary,
-        trained_on: metadata.trained_on,
-        metrics_json: metadata.metrics,
-        license: metadata.license,
-        execution_provider: model.provider.name().to_owned(),
-        sha256: model.sha256.clone(),
-        is_default,
-    }
-}
-
-fn move_prediction(ranked: RankedMove) -> v1::MovePrediction {
-    v1::MovePrediction { uci: ranked.uci, san: ranked.san, probability: ranked.probability }
-}
-
-fn identity(model: &Model) -> v1::ModelIdentity {
-    let metadata = &model.metadata;
-    v1::ModelIdentity {
-        name: metadata.name.clone(),
-        version: metadata.version.clone(),
-        encoding: metadata.encoding.clone(),
-    }
-}
-
-fn quantiles(time: &ThinkTime) -> v1::ThinkTime {
-    let at = |share| Some(wire_seconds(time.quantile(share)));
-    v1::ThinkTime { median: at(0.5), p10: at(0.1), p90: at(0.9) }
-}
-
-/// What the model was told, and what was unknown or had no place in its encoding.
-fn conditions(query: &Query, encoding: &dyn Encoding) -> v1::Conditions {
-    let given = &query.situation.conditions;
-    let told = encoding.told(&query.situation);
-    let used = &told.conditions;
-    let missing = [
-        ("mover.rating", given.mover_rating.is_none()),
-        ("opponent.rating", given.opponent_rating.is_none()),
-        ("mover.rating_system", given.mover_system.is_none()),
-        ("opponent.rating_system", given.opponent_system.is_none()),
-        ("time_control", given.time_control.is_none()),
-        ("clock.mover_remaining", given.mover_clock.is_none()),
-        ("clock.opponent_remaining", given.opponent_clock.is_none()),
-    ];
-    v1::Conditions {
-        mover_rating: used.mover_rating.map(u32::from),
-        opponent_rating: used.opponent_rating.map(u32::from),
-        mover_rating_system: wire_system(used.mover_system).into(),
-        opponent_rating_system: wire_system(used.opponent_system).into(),
-        time_control: used.time_control.map(|control| v1::TimeControl {
-            initial: Some(wire_seconds(control.initial)),
-            increment: Some(wire_seconds(control.increment)),
-        }),
-        mover_remaining: used.mover_clock.map(wire_seconds),
-        opponent_remaining: used.opponent_clock.map(wire_seconds),
-        history_moves: told.history as u32,
-        unknown: missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| (*name).to_owned()).collect(),
-        notes: told.notes,
-    }
-}
-
-fn wire_system(system: Option<RatingSystem>) -> v1::RatingSystem {
-    match system {
-        None => v1::RatingSystem::Unspecified,
-        Some(RatingSystem::Lichess) => v1::RatingSystem::Lichess,
-        Some(RatingSystem::ChessCom) => v1::RatingSystem::Chesscom,
-        Some(RatingSystem::Fide) => v1::RatingSystem::Fide,
-    }
-}
-
-/// Seconds that were checked to be a duration, in whole milliseconds.
-fn wire_seconds(seconds: f32) -> WireDuration {
-    duration(Duration::from_millis((f64::from(seconds) * 1000.0).round() as u64))
-}
-
-fn duration(duration: Duration) -> WireDuration {
-    WireDuration { seconds: duration.as_secs() as i64, nanos: duration.subsec_nanos() as i32 }
-}
-
 #[cfg(test)]
 mod tests {
     use zeitnot_encoding::{Otter, Zeitnot};
 
-    use super::*;
+    use super::{answer::conditions, *};
 
     fn violations(request: v1::PredictRequest) -> Vec<(String, String)> {
         match query(request, 100) {
@@ -289,7 +173,7 @@ mod tests {
         let moves = ["e4", "e5", "Nf7"].map(str::to_owned).to_vec();
         let request = v1::PredictRequest {
             position: Some(v1::Position { initial_fen: String::new(), moves }),
-            mover: Some(v1::Mover { rating: Some(9000), rating_system: 77 }),
+            mover: Some(v1::Mover { rating: Some(9000), rating_system: 77, style: None }),
             time_control: Some(v1::TimeControl { initial: wire(-1), increment: None }),
             clock: Some(v1::Clock { mover_remaining: wire(100_000), opponent_remaining: None }),
             ..v1::PredictRequest::default()

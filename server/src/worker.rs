@@ -71,7 +71,7 @@ pub enum Stop {
 /// Takes batches until the queue ends or a run fails.
 pub fn work(queue: &Queue, model: &mut dyn Run) -> Stop {
     let metrics = queue.metrics();
-    let pads = model.provider() == Provider::Cuda;
+    let (pads, pooled) = (model.provider() == Provider::Cuda, queue.keeps_pooled());
     let mut input = Batch::new(model.encoding(), 0);
     while let Some(taken) = queue.take() {
         input.clear();
@@ -88,7 +88,7 @@ pub fn work(queue: &Queue, model: &mut dyn Run) -> Stop {
         match answer {
             Ok(answer) => {
                 queue.cost().observe(input.rows(), inference);
-                taken.complete(inference, |row, legal| prediction(&answer, row, legal));
+                taken.complete(inference, |row, legal| prediction(&answer, row, legal, pooled));
             }
             Err(error) => {
                 metrics.failed_batches.inc();
@@ -105,10 +105,11 @@ fn stranger(model: &dyn Run) -> InferenceError {
     InferenceError::Encoding { found: "another one", expected: model.encoding().name() }
 }
 
-fn prediction(answer: &Answer, row: usize, legal: &[u16]) -> Option<Prediction> {
+fn prediction(answer: &Answer, row: usize, legal: &[u16], pooled: bool) -> Option<Prediction> {
     let row = answer.row(row)?;
     let logits = gather(legal, &row.policy).into();
-    Some(Prediction { logits, outlook: row.outlook, think_time: row.think_time })
+    let pooled = if pooled { row.pooled.into() } else { Box::default() };
+    Some(Prediction { logits, outlook: row.outlook, think_time: row.think_time, pooled })
 }
 
 /// Starts a worker, with a session that is open already, if there is one. It tells on `ready` what it opened, once it is

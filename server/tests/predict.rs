@@ -92,7 +92,7 @@ async fn a_finished_game_answers_with_its_outcome_and_no_moves() {
 async fn invalid_requests_name_every_field() {
     let server = Server::start(&["--max-moves=40"]).await;
     let mut bad = request(&["e4", "e5", "Nf7"]);
-    bad.mover = Some(Mover { rating: Some(9000), rating_system: 0 });
+    bad.mover = Some(Mover { rating: Some(9000), rating_system: 0, style: None });
     let status = server.predictions().predict(bad).await.unwrap_err();
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("moves[2]: Nf7 is not legal in this position"), "{}", status.message());

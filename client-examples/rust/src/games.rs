@@ -131,7 +131,7 @@ impl Playing {
         let whole = |seconds| Some(Duration { seconds, nanos: 0 });
         PredictRequest {
             position: Some(Position { initial_fen: String::new(), moves: self.moves.clone() }),
-            mover: Some(Mover { rating: mover, rating_system: system.into() }),
+            mover: Some(Mover { rating: mover, rating_system: system.into(), style: None }),
             opponent: Some(Opponent { rating: opponent, rating_system: system.into() }),
             time_control: self
                 .tags

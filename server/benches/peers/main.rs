@@ -150,7 +150,7 @@ fn situations(requests: &[PredictRequest]) -> String {
         json!({
             "fen": fen,
             "moves": moves,
-            "mover_rating": request.mover.unwrap().rating,
+            "mover_rating": request.mover.as_ref().unwrap().rating,
             "opponent_rating": request.opponent.unwrap().rating,
             "initial": seconds(control.initial),
             "increment": seconds(control.increment),

@@ -65,7 +65,10 @@ fn recorder(delay: Duration, fault: Fault) -> (Recorder, Seen) {
 }
 
 fn ends(capacity: usize) -> (Arc<Batcher>, Queue) {
-    ends_with(Limits { capacity, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: true }, Cache::new(0))
+    ends_with(
+        Limits { capacity, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: true, pooled: false },
+        Cache::new(0),
+    )
 }
 
 fn ends_with(limits: Limits, cache: Cache) -> (Arc<Batcher>, Queue) {
@@ -137,7 +140,7 @@ async fn every_request_of_a_batch_gets_its_own_row() {
 #[tokio::test]
 async fn what_is_due_first_is_computed_first() {
     let (batcher, queue) = ends_with(
-        Limits { capacity: 64, max_batch: 2, delay: Duration::ZERO, workers: 1, coalesce: true },
+        Limits { capacity: 64, max_batch: 2, delay: Duration::ZERO, workers: 1, coalesce: true, pooled: false },
         Cache::new(0),
     );
     let mut requests = Vec::new();
@@ -225,7 +228,8 @@ async fn requests_that_left_do_not_keep_others_out() {
 #[tokio::test]
 async fn identical_requests_are_computed_once() {
     let cache = Cache::new(1 << 20);
-    let limits = Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: true };
+    let limits =
+        Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: true, pooled: false };
     let (batcher, queue) = ends_with(limits, cache.clone());
     let first = submit(&batcher, 1, key(1), within(30_000)).await;
     let hasty = submit(&batcher, 1, key(1), within(15_000)).await;
@@ -243,7 +247,8 @@ async fn identical_requests_are_computed_once() {
 
 #[tokio::test]
 async fn coalescing_can_be_off_while_predictions_are_kept() {
-    let limits = Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: false };
+    let limits =
+        Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 1, coalesce: false, pooled: false };
     let cache = Cache::new(1 << 20);
     let (batcher, queue) = ends_with(limits, cache.clone());
     let both = [submit(&batcher, 1, key(1), soon()).await, submit(&batcher, 1, key(1), soon()).await];
@@ -291,7 +296,8 @@ async fn a_batch_grows_no_further_than_its_tightest_deadline_allows() {
 
 #[tokio::test]
 async fn free_workers_share_what_waits_and_busy_ones_leave_each_other_some() {
-    let limits = Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 2, coalesce: true };
+    let limits =
+        Limits { capacity: 64, max_batch: 8, delay: Duration::ZERO, workers: 2, coalesce: true, pooled: false };
     let (batcher, queue) = ends_with(limits, Cache::new(0));
     let mut requests = Vec::new();
     let mut add = async |count: u16| {
@@ -347,7 +353,14 @@ async fn a_hopeless_request_makes_way_for_one_that_is_not() {
 
 #[tokio::test]
 async fn a_delay_lets_a_batch_fill() {
-    let limits = Limits { capacity: 64, max_batch: 2, delay: Duration::from_secs(10), workers: 1, coalesce: true };
+    let limits = Limits {
+        capacity: 64,
+        max_batch: 2,
+        delay: Duration::from_secs(10),
+        workers: 1,
+        coalesce: true,
+        pooled: false,
+    };
     let (batcher, queue) = ends_with(limits, Cache::new(0));
     let seen = start(queue, Duration::ZERO);
     let first = submit(&batcher, 1, None, soon()).await;

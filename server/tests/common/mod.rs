@@ -2,6 +2,7 @@
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod process;
+mod sidecar;
 
 use std::{
     path::{Path, PathBuf},
@@ -11,6 +12,8 @@ use std::{
 
 #[allow(unused_imports)] // Not every test needs the binary.
 pub(crate) use process::{BINARY, Process, resident_kib};
+#[allow(unused_imports)] // Nor a sidecar.
+pub(crate) use sidecar::{Act, BlackHole, Sidecar, reranker, reranker_file};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinHandle,
@@ -167,12 +170,19 @@ pub(crate) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
 pub(crate) fn request(moves: &[&str]) -> PredictRequest {
     PredictRequest {
         position: Some(Position { initial_fen: String::new(), moves: moves.iter().map(ToString::to_string).collect() }),
-        mover: Some(Mover { rating: Some(1500), rating_system: RatingSystem::Lichess.into() }),
+        mover: Some(Mover { rating: Some(1500), rating_system: RatingSystem::Lichess.into(), style: None }),
         opponent: Some(Opponent { rating: Some(1520), rating_system: RatingSystem::Lichess.into() }),
         time_control: Some(TimeControl { initial: seconds(600), increment: seconds(5) }),
         clock: Some(Clock { mover_remaining: seconds(590), opponent_remaining: seconds(580) }),
         ..PredictRequest::default()
     }
+}
+
+/// A request for a player whose moves are re-ranked by default.
+pub(crate) fn strong(moves: &[&str]) -> PredictRequest {
+    let mut asked = request(moves);
+    asked.mover.as_mut().unwrap().rating = Some(2600);
+    asked
 }
 
 /// The reference network with weights by formula: more than 10 ms a position on one core, slow enough to fill queues.
