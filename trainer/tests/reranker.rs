@@ -1,4 +1,6 @@
 //! What a re-ranker must hold to, whatever its weights: through ONNX Runtime, as it is served.
+#![cfg(feature = "tch")]
+#![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 use shakmaty::Chess;
 use tch::Device;
