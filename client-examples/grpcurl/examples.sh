@@ -37,6 +37,13 @@ call -d '{
   "top_k": 3
 }' "$address" zeitnot.v1.PredictionService/Predict
 
+say "A master, re-ranked by engines where the server has some (--engines): rerankStatus says what became of it"
+call -d '{
+  "position": {"moves": ["e4", "e5", "Nf3", "Nc6", "Bb5", "Nf6", "O-O", "Nxe4"]},
+  "mover": {"rating": 2650}, "time_control": {"initial": "180s", "increment": "2s"},
+  "rerank": {"mode": "RERANK_MODE_AUTO", "movetime": "0.1s"}, "top_k": 3
+}' "$address" zeitnot.v1.PredictionService/Predict
+
 say "A finished game has an outcome and no moves"
 call -d '{"position": {"moves": ["f3", "e5", "g4", "Qh4#"]}}' "$address" zeitnot.v1.PredictionService/Predict
 

@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use common::{Process, Server, get, request};
+use common::{Act, Process, Server, Sidecar, get, request, reranker_file, strong};
 use opentelemetry_proto::tonic::{
     collector::trace::v1::{
         ExportTraceServiceRequest, ExportTraceServiceResponse,
@@ -35,8 +35,9 @@ fn promtool() -> Option<PathBuf> {
 }
 
 async fn page() -> String {
-    let server = Server::start(&[]).await;
-    server.predictions().predict(request(&["e4"])).await.unwrap();
+    let (sidecar, reranker) = (Sidecar::start(Act::Score(vec![])), reranker_file());
+    let server = Server::start(&[&sidecar.flag(), "--reranker", reranker.to_str().unwrap()]).await;
+    server.predictions().predict(strong(&["e4"])).await.unwrap();
     get(&server.admin, "/metrics").await.1
 }
 
@@ -94,7 +95,7 @@ async fn rules_and_dashboard_name_metrics_and_labels_that_there_are() {
 fn label_values(text: &str) -> Vec<(String, String)> {
     let text = text.replace("\\\"", "\"");
     let mut found = Vec::new();
-    for label in ["code", "reason", "result", "method"] {
+    for label in ["code", "reason", "result", "method", "status", "outcome"] {
         for operator in ["=\"", "=~\"", "!=\"", "!~\""] {
             let start = format!("{label}{operator}");
             for (place, _) in text.match_indices(&start) {
@@ -137,8 +138,9 @@ async fn a_request_is_part_of_its_callers_trace() {
         tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)),
     );
 
-    let process = Process::start(&[&endpoint, "--drain-delay-ms=0"]).await;
-    let mut traced = Request::new(request(&["e4", "c5"]));
+    let sidecar = Sidecar::start(Act::Score(vec![]));
+    let process = Process::start(&[&endpoint, "--drain-delay-ms=0", &sidecar.flag()]).await;
+    let mut traced = Request::new(strong(&["e4", "c5"]));
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     traced.metadata_mut().insert("traceparent", parent.parse().unwrap());
     process.client().await.predict(traced).await.unwrap();
@@ -150,7 +152,7 @@ async fn a_request_is_part_of_its_callers_trace() {
     let span = spans.iter().find(|span| hex(&span.trace_id) == "0af7651916cd43dd8448eb211c80319c").unwrap();
     assert_eq!(hex(&span.parent_span_id), "b7ad6b7169203331");
     let keys = span.attributes.iter().map(|attribute| attribute.key.as_str()).collect::<Vec<_>>();
-    for key in ["method", "model", "code", "queue_ms", "inference_ms", "batch_size"] {
+    for key in ["method", "model", "code", "queue_ms", "inference_ms", "batch_size", "rerank_status", "engine_ms"] {
         assert!(keys.contains(&key), "{key} is missing in {keys:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use common::{BINARY, Process, get, request, slow_model, total, wait_for_admitted};
+use common::{Act, BINARY, Process, Sidecar, get, request, reranker_file, slow_model, total, wait_for_admitted};
 use tonic::{Code, transport::Channel};
 
 #[tokio::test]
@@ -128,14 +128,21 @@ async fn the_documented_calls_work() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let grpcurl = root.join(".native/bin/grpcurl");
     assert!(grpcurl.exists(), "`make setup` installs grpcurl");
-    let process = Process::start(&[]).await;
+    let (sidecar, reranker) = (Sidecar::start(Act::Score(vec![])), reranker_file());
+    let process = Process::start(&[&sidecar.flag(), "--reranker", reranker.to_str().unwrap()]).await;
     let script = root.join("client-examples/grpcurl/examples.sh");
     let run = Command::new("bash").arg(script).arg(&process.grpc).env("GRPCURL", grpcurl).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success(), "{out}\n{err}");
-    for expected in
-        ["\"san\": \"Nf3\"", "SERVING", "GAME_OVER_CHECKMATE", "moves[2]: Nf7 is not legal", "\"unknown\": ["]
-    {
+    for expected in [
+        "\"san\": \"Nf3\"",
+        "SERVING",
+        "GAME_OVER_CHECKMATE",
+        "moves[2]: Nf7 is not legal",
+        "\"unknown\": [",
+        "\"rerankStatus\": \"RERANK_STATUS_APPLIED\"",
+        "\"bestMove\": {",
+    ] {
         assert!(out.contains(expected), "{expected} is missing in\n{out}\n{err}");
     }
 }
@@ -152,15 +159,29 @@ fn printed(output: &Output) -> String {
 fn a_flag_beats_the_variable_beats_the_file_beats_the_default() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("zeitnot.toml");
-    std::fs::write(&file, "queue = 1\nmax-batch = 2\nworkers = 3\nthreads = 4\nreflection = false\n").unwrap();
+    std::fs::write(
+        &file,
+        "queue = 1\nmax-batch = 2\nworkers = 3\nthreads = 4\nreflection = false\n\
+        engines = [\"http://a:1\", \"dns:b:2\"]\nrerank = \"off\"\n",
+    )
+    .unwrap();
     let file = file.to_str().unwrap();
     let output = run(
         &["config", "--config", file, "--queue=10", "--threads=5"],
         &[("ZEITNOT_MAX_BATCH", "20"), ("ZEITNOT_QUEUE", "11")],
     );
     let text = printed(&output);
-    for line in ["queue = 10", "max-batch = 20", "workers = 3", "reflection = false", "threads = 5", "max-moves = 1024"]
-    {
+    for line in [
+        "queue = 10",
+        "max-batch = 20",
+        "workers = 3",
+        "reflection = false",
+        "threads = 5",
+        "max-moves = 1024",
+        "engines = [\"http://a:1\", \"dns:b:2\"]",
+        "rerank = \"off\"",
+        "engine-budget = 1.0",
+    ] {
         assert!(text.lines().any(|printed| printed == line), "{line} is missing in\n{text}");
     }
     // What it prints is a file that means the same.
@@ -194,6 +215,17 @@ fn wrong_options_are_named_before_anything_starts() {
     assert!(complaint(&["serve", "--otlp-endpoint=not an address"]).contains("--otlp-endpoint"));
     assert!(complaint(&["serve", "--max-connections=99999999999"]).contains("--max-connections: 99999999999 is more"));
     assert!(complaint(&["serve", "--otlp-endpoint=https://localhost:4317"]).contains("--otlp-endpoint"));
+    assert!(
+        complaint(&["serve", "--engines=localhost:50052"]).contains("--engines: `localhost:50052`: is not like http")
+    );
+    assert!(complaint(&["serve", "--engines=https://localhost:50052"]).contains("--engine-tls-ca: give the authority"));
+    assert!(
+        complaint(&["serve", "--engine-tls-ca=/nowhere.pem"]).contains("--engine-tls-ca: cannot read /nowhere.pem")
+    );
+    assert!(complaint(&["serve", "--engine-budget=0"]).contains("--engine-budget: 0 is not between"));
+    assert!(complaint(&["serve", "--reranker=/nowhere.onnx"]).contains("--reranker: cannot read /nowhere.onnx"));
+    assert!(complaint(&["serve", "--styles=/nowhere"]).contains("--styles"));
+    assert!(complaint(&["serve", "--rerank=always"]).contains("--rerank"));
     assert!(complaint(&["serve", "--banana"]).contains("--banana"));
     if !Path::new("/dev/nvidia0").exists() {
         let output = run(&["check", "--device=cuda"], &[]);
@@ -204,7 +236,9 @@ fn wrong_options_are_named_before_anything_starts() {
 
 #[test]
 fn check_says_what_the_model_is() {
-    let text = printed(&run(&["check", "--device=cpu"], &[]));
+    let reranker = reranker_file();
+    let text = printed(&run(&["check", "--device=cpu", "--reranker", reranker.to_str().unwrap()], &[]));
+    assert!(text.contains("reranker.onnx: scripted version 1, re-ranks zeitnot"), "{text}");
     assert!(text.contains("the embedded model: zeitnot version "), "{text}");
     assert!(text.contains("runs on cpu"), "{text}");
 }

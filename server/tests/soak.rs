@@ -1,5 +1,5 @@
-//! A long run at 80% of what the server can bear, with reloads, cancellations and bad requests: nothing fails, nothing
-//! grows. A minute in the tests, ten by `make soak`.
+//! A long run at 80% of what the server can bear, with reloads, cancellations, bad requests, and engines that are killed,
+//! hang and lie: nothing fails, nothing grows. A minute in the tests, ten by `make soak`.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod common;
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Process, request, resident_kib};
+use common::{Chaos, Process, get, request, reranker_file, resident_kib, total};
 use tonic::{Code, transport::Channel};
 use zeitnot_load::{
     generate::{closed_loop, open_loop},
@@ -26,7 +26,7 @@ use zeitnot_proto::v1::{PredictRequest, ReloadModelsRequest, prediction_service_
 const SITUATIONS: usize = 20_000;
 
 /// How long its capacity is measured.
-const CAPACITY_SECONDS: f64 = 15.0;
+const CAPACITY_SECONDS: f64 = 10.0;
 
 /// A server whose callers sometimes leave and sometimes ask nonsense.
 struct Mixed(Grpc, PredictionServiceClient<Channel>);
@@ -48,7 +48,7 @@ impl Target for Mixed {
 }
 
 fn seconds() -> f64 {
-    std::env::var("SOAK_SECONDS").map_or(60.0, |seconds| seconds.parse().unwrap())
+    std::env::var("SOAK_SECONDS").map_or(48.0, |seconds| seconds.parse().unwrap())
 }
 
 /// Requests that differ in the ratings and the clocks.
@@ -85,7 +85,11 @@ async fn nothing_fails_and_nothing_grows() {
     let model = folder.path().join("a.onnx");
     let embedded = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/zeitnot.onnx")).unwrap();
     std::fs::write(&model, &embedded).unwrap();
-    let flags = ["--watch-ms=0", "--access-log=0", "--cache-mib=4", "--queue=8192", "--model", model.to_str().unwrap()];
+    // A tenth of the players are strong enough for engines to be asked.
+    let (chaos, reranker) = (Chaos::start(), reranker_file());
+    let mut flags = vec!["--watch-ms=0", "--access-log=0", "--log=error", "--cache-mib=4", "--queue=8192"];
+    flags.extend(["--rerank-rating=2330", &chaos.flag, "--reranker", reranker.to_str().unwrap()]);
+    flags.extend(["--model", model.to_str().unwrap()]);
     let process = Arc::new(Process::start(&flags).await);
     let connect = Connect {
         address: format!("http://{}", process.grpc),
@@ -129,7 +133,13 @@ async fn nothing_fails_and_nothing_grows() {
     }
     stop.store(true, Ordering::SeqCst);
     let reloads = reloading.await.unwrap();
+    let page = get(&process.admin, "/metrics").await.1;
+    let reranked = |status: &str| total(&page, &format!("zeitnot_rerank_total{{status=\"{status}\"}}"));
+    let (applied, unavailable) = (reranked("applied"), reranked("engine_unavailable"));
+    let changes = tokio::task::spawn_blocking(|| chaos.stop()).await.unwrap();
     println!("{rate:.0} calls/s for {} s, {reloads} reloads; KiB, threads, descriptors: {sizes:?}", seconds());
+    println!("{changes} changes of engines, {applied} predictions re-ranked, {unavailable} not for want of engines");
+    assert!(applied > 100.0 && unavailable > 0.0, "{applied}, {unavailable}");
     let (first, last) = (sizes[0], sizes[4]);
     // The floor itself goes up and down by some percent from one part to the next; what grows is above all of the early
     // ones in all of the late ones.

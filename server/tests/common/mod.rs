@@ -1,6 +1,7 @@
 //! A real server on free ports, in this process.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+mod chaos;
 mod process;
 mod sidecar;
 
@@ -10,7 +11,9 @@ use std::{
     time::Duration,
 };
 
-#[allow(unused_imports)] // Not every test needs the binary.
+#[allow(unused_imports)] // Not every test needs broken engines.
+pub(crate) use chaos::Chaos;
+#[allow(unused_imports)] // Nor the binary.
 pub(crate) use process::{BINARY, Process, resident_kib};
 #[allow(unused_imports)] // Nor a sidecar.
 pub(crate) use sidecar::{Act, BlackHole, Sidecar, reranker, reranker_file};

@@ -73,7 +73,7 @@ impl Sidecar {
         let (act, seen) = (Arc::new(Mutex::new(act)), Arc::<Seen>::default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let service = EngineServiceServer::new(Actor { act: Arc::clone(&act), seen: Arc::clone(&seen) });
-        let listener = std::net::TcpListener::bind(address).unwrap();
+        let listener = bind(address);
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(async move {
@@ -119,6 +119,19 @@ impl Drop for Sidecar {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
+    }
+}
+
+/// Takes a port, from a sidecar that may not have let go of it yet.
+fn bind(address: SocketAddr) -> std::net::TcpListener {
+    let mut tries = 0;
+    loop {
+        match std::net::TcpListener::bind(address) {
+            Ok(listener) => return listener,
+            Err(error) if tries > 500 => panic!("{address}: {error}"),
+            Err(_) => tries += 1,
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
