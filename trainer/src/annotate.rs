@@ -325,7 +325,8 @@ async fn write(
                 report.decisions += rows.len();
                 report.covered += rows.iter().filter(|row| row.played.is_some()).count();
                 report.unscored += rows.iter().filter(|row| row.searches.is_empty()).count();
-                report.nodes += rows.iter().filter_map(|row| row.searches.last()).map(|search| search.nodes).sum::<u64>();
+                report.nodes +=
+                    rows.iter().filter_map(|row| row.searches.last()).map(|search| search.nodes).sum::<u64>();
                 rows.clear();
             }
         }

@@ -117,7 +117,9 @@ fn evidence_is_about_the_priors_candidates_and_other_options_need_another_folder
         assert!(deepest.scores.iter().all(|score| score.is_some_and(|score| score.worth().abs() <= 32_000)));
     }
     assert!(left_out > 0, "random moves are not always among the candidates, and are not added");
-    assert!(rows.iter().any(|row| matches!(row.at(5).unwrap().scores[0], Some(Score::Centipawns(cp)) if cp.abs() > 100)));
+    assert!(
+        rows.iter().any(|row| matches!(row.at(5).unwrap().scores[0], Some(Score::Centipawns(cp)) if cp.abs() > 100))
+    );
 
     let manifest = Manifest::read(&out).unwrap();
     assert!(manifest.engine.starts_with("Stockfish") && manifest.model.starts_with("zeitnot"), "{manifest:?}");

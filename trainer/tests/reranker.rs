@@ -40,7 +40,7 @@ fn cases() -> Vec<Case> {
         let candidates = Candidates::of(legal.indices(), &logits);
         let score = |i: usize| match i % 5 {
             0 => None,
-            4 => Some(Score::Mate(if i % 2 == 0 { 3 } else { -2 })),
+            4 => Some(Score::Mate(if i.is_multiple_of(2) { 3 } else { -2 })),
             _ => Some(Score::Centipawns(120 - 35 * i as i32)),
         };
         let scores = (0..candidates.len()).map(score).collect();
@@ -204,7 +204,8 @@ fn another_kind_of_file_is_no_reranker() {
     let error = Reranker::from_bytes(&runtime, "zeitnot.onnx", &model, 1).err().unwrap().to_string();
     assert!(error.contains("zeitnot.onnx") && error.contains("rerank/1"), "{error}");
     let nameless = RerankerConfig::default();
-    let bytes = onnx::export_reranker(&nameless, &arbitrary(&nameless), &RerankerMetadata::default().entries()).unwrap();
+    let bytes =
+        onnx::export_reranker(&nameless, &arbitrary(&nameless), &RerankerMetadata::default().entries()).unwrap();
     let error = Reranker::from_bytes(&runtime, "nameless", &bytes, 1).err().unwrap().to_string();
     assert!(error.contains("zeitnot.name"), "{error}");
 }

@@ -70,7 +70,10 @@ impl Manifest {
             None => Ok(()),
             Some((key, value)) => {
                 let was = found.get(key).map(ToString::to_string).unwrap_or_default();
-                bail!("{}: the shards were made with {key} = {was}, this run has {value}; choose another --out", path.display())
+                bail!(
+                    "{}: the shards were made with {key} = {was}, this run has {value}; choose another --out",
+                    path.display()
+                )
             }
         }
     }

@@ -1,10 +1,6 @@
 //! Which decisions are annotated, in which order.
 
-use std::{
-    cmp::Reverse,
-    collections::HashMap,
-    path::Path,
-};
+use std::{cmp::Reverse, collections::HashMap, path::Path};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -86,7 +82,9 @@ impl Plan {
         }
         places.shuffle(&mut random);
         if selection.strongest_first {
-            places.sort_by_key(|&(number, ply)| Reverse(games.get(number as usize).and_then(|game| mover(game, ply).rating)));
+            places.sort_by_key(|&(number, ply)| {
+                Reverse(games.get(number as usize).and_then(|game| mover(game, ply).rating))
+            });
         }
         let mut seen: HashMap<(&str, &str), usize> = HashMap::new();
         places.retain(|&(number, ply)| {

@@ -94,8 +94,7 @@ pub fn write(path: &Path, rows: &[Evidence]) -> Result<()> {
     let batch = to_batch(rows)?;
     // Machines that share a folder by mistake must not share an unfinished file.
     let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
-    let properties =
-        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
+    let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
     let file = File::create(&temporary).with_context(|| temporary.display().to_string())?;
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
     writer.write(&batch)?;

@@ -128,7 +128,11 @@ pub fn run(options: &Options) -> Result<Frontier> {
     let frontier = Frontier {
         fitted: fit.len(),
         n: test.len(),
-        correlation: depths.iter().enumerate().map(|(place, &depth)| (depth, correlation(&allocator, place, &test))).collect(),
+        correlation: depths
+            .iter()
+            .enumerate()
+            .map(|(place, &depth)| (depth, correlation(&allocator, place, &test)))
+            .collect(),
         fixed,
         chosen,
         allocator,
@@ -152,11 +156,8 @@ fn cases(options: &Options, known: &[Known], depths: &[u8]) -> Result<Vec<(bool,
             (search.depth == depth).then_some((search.nodes as f64, at(number + 1)?))
         });
         let features = features(&known.candidates, known.indices.len(), known.history, &known.conditions);
-        let case = Case {
-            features: features.map(f64::from).to_vec(),
-            base: at(0)?,
-            depths: searched.collect::<Option<_>>()?,
-        };
+        let case =
+            Case { features: features.map(f64::from).to_vec(), base: at(0)?, depths: searched.collect::<Option<_>>()? };
         // The pseudonyms are random, so that their bytes split the players.
         let half = known.player.1.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 2 == 0;
         Some((half, case))
@@ -218,7 +219,13 @@ fn fixed(cases: &[&Case], depths: &[u8]) -> Vec<Point> {
     for (place, &depth) in depths.iter().enumerate() {
         let own = cases.iter().filter_map(|case| case.depths.get(place));
         let (nodes, nll) = own.fold((0.0, 0.0), |(nodes, nll), own| (nodes + own.0, nll + own.1));
-        points.push(Point { depth: Some(depth), price: None, nodes: nodes / count, nll: nll / count, mixture: nll / count });
+        points.push(Point {
+            depth: Some(depth),
+            price: None,
+            nodes: nodes / count,
+            nll: nll / count,
+            mixture: nll / count,
+        });
     }
     let mixtures = points.iter().map(|point| mixture(&points, point.nodes)).collect::<Vec<_>>();
     points.iter_mut().zip(mixtures).for_each(|(point, mixture)| point.mixture = mixture);
@@ -227,7 +234,8 @@ fn fixed(cases: &[&Case], depths: &[u8]) -> Vec<Point> {
 
 /// The best NLL of a mixture of two fixed depths that costs at most so many mean nodes.
 fn mixture(fixed: &[Point], nodes: f64) -> f64 {
-    let mut best = fixed.iter().filter(|point| point.nodes <= nodes).map(|point| point.nll).fold(f64::INFINITY, f64::min);
+    let mut best =
+        fixed.iter().filter(|point| point.nodes <= nodes).map(|point| point.nll).fold(f64::INFINITY, f64::min);
     for low in fixed.iter().filter(|point| point.nodes <= nodes) {
         for high in fixed.iter().filter(|point| point.nodes > nodes) {
             let share = (nodes - low.nodes) / (high.nodes - low.nodes);
@@ -326,7 +334,9 @@ mod tests {
 
     #[test]
     fn the_ridge_finds_a_linear_rule_and_shrinks_with_its_strength() {
-        let rows = (0..50).map(|i| (case([1.0, f64::from(i) / 10.0], 0.0, [(0.0, 0.0); 2]).features, 0.5 + 0.2 * f64::from(i) / 10.0));
+        let rows = (0..50).map(|i| {
+            (case([1.0, f64::from(i) / 10.0], 0.0, [(0.0, 0.0); 2]).features, 0.5 + 0.2 * f64::from(i) / 10.0)
+        });
         let rows = rows.collect::<Vec<_>>();
         let fit = |ridge| least_squares(rows.iter().map(|(features, target)| (features.as_slice(), *target)), ridge);
         let weights = fit(1e-6);

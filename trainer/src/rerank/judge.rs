@@ -75,8 +75,11 @@ impl Styles {
                 continue;
             }
             let shown = || path.display().to_string();
-            let file: File = serde_json::from_str(&std::fs::read_to_string(&path).with_context(shown)?).with_context(shown)?;
-            let Ok(values) = <[f32; STYLE]>::try_from(file.values) else { bail!("{}: a style has {STYLE} values", shown()) };
+            let file: File =
+                serde_json::from_str(&std::fs::read_to_string(&path).with_context(shown)?).with_context(shown)?;
+            let Ok(values) = <[f32; STYLE]>::try_from(file.values) else {
+                bail!("{}: a style has {STYLE} values", shown())
+            };
             if file.reranker == reranker {
                 styles.insert(file.player, values);
             }
@@ -166,7 +169,8 @@ fn verdict(known: &Known, residuals: &[f32]) -> Verdict {
     };
     let (rest_before, rest_after) = (rest(&before), rest(&after));
     let [sum_before, sum_after] = [&rest_before, &rest_after].map(|rest| rest.iter().sum::<f64>().max(1e-30));
-    let moved = rest_before.iter().zip(&rest_after).map(|(before, after)| (before / sum_before - after / sum_after).abs());
+    let moved =
+        rest_before.iter().zip(&rest_after).map(|(before, after)| (before / sum_before - after / sum_after).abs());
     Verdict {
         nll: nll(&after, known.played),
         top: after.iter().all(|&other| other <= own),

@@ -139,7 +139,8 @@ impl Prior {
         for folder in folders {
             rows.extend(evidence::read_folder(folder)?);
         }
-        let wanted = rows.iter().map(|row| (row.site.as_str(), row.game_id.as_str())).collect::<std::collections::HashSet<_>>();
+        let wanted =
+            rows.iter().map(|row| (row.site.as_str(), row.game_id.as_str())).collect::<std::collections::HashSet<_>>();
         let mut games = HashMap::new();
         for path in shard::list(data)? {
             let found = shard::read(&path)?.into_iter();
@@ -150,7 +151,8 @@ impl Prior {
         let mut decisions = Vec::new();
         for row in rows {
             let key = (row.site.clone(), row.game_id.clone());
-            let game = games.get(&key).with_context(|| format!("{} lacks the game {} of {}", data.display(), key.1, key.0))?;
+            let game =
+                games.get(&key).with_context(|| format!("{} lacks the game {} of {}", data.display(), key.1, key.0))?;
             let decision = game.decision(usize::from(row.ply));
             let decision = decision.with_context(|| format!("game {} cannot be replayed to ply {}", key.1, row.ply))?;
             decisions.push((game, decision, row));
@@ -226,9 +228,5 @@ fn candidates(legal: &LegalMoves, logits: &[f32], evidence: &Evidence) -> Result
     if places.len() != own.len() || (theirs - ours).abs() > 1.0 {
         bail!("the evidence of game {}, ply {}, was made with another prior", evidence.game_id, evidence.ply);
     }
-    Ok(Candidates {
-        log_probabilities: places.iter().map(log).collect(),
-        indices: evidence.candidates.clone(),
-        places,
-    })
+    Ok(Candidates { log_probabilities: places.iter().map(log).collect(), indices: evidence.candidates.clone(), places })
 }

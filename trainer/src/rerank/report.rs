@@ -192,7 +192,8 @@ impl Report {
             self.nodes,
             self.engines.join(", ")
         );
-        let _ = writeln!(text, "{:<52} {:>7} {:>8} {:>8} {:>8} {:>18}", "", "n", "prior", "NLL", "gain %", "95% interval");
+        let _ =
+            writeln!(text, "{:<52} {:>7} {:>8} {:>8} {:>8} {:>18}", "", "n", "prior", "NLL", "gain %", "95% interval");
         for figures in &self.rerankers {
             line(&mut text, &figures.name, &figures.overall);
             if let Some(gain) = &figures.over_first {

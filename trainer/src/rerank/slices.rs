@@ -107,21 +107,26 @@ fn interval(players: &[[f64; 2]], samples: usize) -> [f64; 2] {
     [0.025, 0.975].map(|share| quantile(share).unwrap_or(f64::NAN))
 }
 
-/// Slices of decisions: name, and whether a decision belongs to it.
-type Slice = (String, Box<dyn Fn(&Known, &Judged) -> bool>);
+/// Whether a decision belongs to a slice.
+type Keep = Box<dyn Fn(&Known, &Judged) -> bool>;
+
+/// Decisions of one kind, by name.
+type Slice = (String, Keep);
 
 /// The slices of each kind, in the order of reports.
 pub fn kinds() -> Vec<(&'static str, Vec<Slice>)> {
-    let slice = |name: &str, keep: Box<dyn Fn(&Known, &Judged) -> bool>| (name.to_owned(), keep);
+    let slice = |name: &str, keep: Keep| (name.to_owned(), keep);
     let ratings = [0, 1400, 1800, 2200, 2500, 2700, 2900, 4001];
     let rating = ratings.windows(2).filter_map(|ends| {
         let (&from, &to) = (ends.first()?, ends.get(1)?);
-        let keep = move |known: &Known, _: &Judged| known.conditions.mover_rating.is_some_and(|own| (from..to).contains(&own));
+        let keep =
+            move |known: &Known, _: &Judged| known.conditions.mover_rating.is_some_and(|own| (from..to).contains(&own));
         Some(slice(&format!("{from}-{}", to - 1), Box::new(keep)))
     });
     let ranks = [(1usize, 1usize), (2, 2), (3, 5), (6, 16)];
     let rank = ranks.into_iter().map(|(from, to)| {
-        let keep = move |_: &Known, judged: &Judged| judged.candidate.is_some_and(|place| (from..=to).contains(&(place + 1)));
+        let keep =
+            move |_: &Known, judged: &Judged| judged.candidate.is_some_and(|place| (from..=to).contains(&(place + 1)));
         slice(&if from == to { format!("{from}") } else { format!("{from}-{to}") }, Box::new(keep))
     });
     let rank = rank.chain([slice("not a candidate", Box::new(|_, judged| judged.candidate.is_none()))]);
@@ -130,9 +135,10 @@ pub fn kinds() -> Vec<(&'static str, Vec<Slice>)> {
         slice(name, Box::new(move |known: &Known, _: &Judged| (from..to).contains(&known.ply)))
     });
     let classes = [MoveClass::Capture, MoveClass::Check, MoveClass::Pawn, MoveClass::Quiet];
-    let class = MoveClass::NAMES.into_iter().zip(classes).map(|(name, class)| {
-        slice(name, Box::new(move |known: &Known, _: &Judged| known.class == class))
-    });
+    let class = MoveClass::NAMES
+        .into_iter()
+        .zip(classes)
+        .map(|(name, class)| slice(name, Box::new(move |known: &Known, _: &Judged| known.class == class)));
     vec![
         ("rating", rating.collect()),
         ("rank of the move played", rank.collect()),

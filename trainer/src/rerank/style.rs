@@ -206,7 +206,8 @@ impl Frozen<'_> {
         let own = Parameters::new(vec![spec], Device::Cpu, 1);
         let mut style = own.tensors().get("style").context("there is no style")?.shallow_clone();
         no_grad(|| style.copy_(&Tensor::from_slice(first).view([1, STYLE as i64])));
-        let config = OptimizerConfig { learning_rate: options.learning_rate, weight_decay: 0.0, ..OptimizerConfig::default() };
+        let config =
+            OptimizerConfig { learning_rate: options.learning_rate, weight_decay: 0.0, ..OptimizerConfig::default() };
         let mut optimizer = Optimizer::new(&own);
         let steps = options.epochs * known.len().div_ceil(BATCH) as u64;
         let mut order = (0..known.len()).collect::<Vec<_>>();
@@ -217,7 +218,8 @@ impl Frozen<'_> {
             for chunk in order.chunks(BATCH) {
                 let chosen = chunk.iter().filter_map(|&place| known.get(place).cloned()).collect::<Vec<_>>();
                 let styles = style.repeat([chosen.len() as i64, 1]);
-                let loss = self.losses(&chosen, &styles)?.mean(Kind::Float) + style.square().sum(Kind::Float) * options.pull;
+                let loss =
+                    self.losses(&chosen, &styles)?.mean(Kind::Float) + style.square().sum(Kind::Float) * options.pull;
                 loss.backward();
                 optimizer.step(&own, &config, config.rate(step, steps), step, 1.0);
                 step += 1;

@@ -14,7 +14,10 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 use zeitnot_encoding::{evidence::Score, rerank::STYLE};
-use zeitnot_network::{RerankerConfig, Weights, specs::{Init, Spec}};
+use zeitnot_network::{
+    RerankerConfig, Weights,
+    specs::{Init, Spec},
+};
 
 use super::{
     kept::{self, About},
@@ -128,7 +131,8 @@ impl RerankRecipe {
     /// What is wrong, naming file and field.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = || path.display().to_string();
-        let recipe: RerankRecipe = toml::from_str(&std::fs::read_to_string(path).with_context(shown)?).with_context(shown)?;
+        let recipe: RerankRecipe =
+            toml::from_str(&std::fs::read_to_string(path).with_context(shown)?).with_context(shown)?;
         recipe.network.check().map_err(|problem| anyhow::anyhow!(problem)).with_context(shown)?;
         let Training { batch_size, epochs, hide_engine, style_dropout, .. } = &recipe.training;
         let bad = |name: &str| format!("{}: training.{name} is out of range", path.display());
@@ -170,18 +174,14 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Trained> {
     if known.is_empty() {
         bail!("the evidence holds no decision");
     }
-    let engines = options.evidence.iter().map(|folder| Ok(Manifest::read(folder)?.engine)).collect::<Result<Vec<_>>>()?;
+    let engines =
+        options.evidence.iter().map(|folder| Ok(Manifest::read(folder)?.engine)).collect::<Result<Vec<_>>>()?;
     let players = players(&known, recipe.training.style_from);
     let mut specs = recipe.network.specs();
     specs.push(Spec::new(STYLES, &[players.len() as i64 + 1, STYLE as i64], Init::Normal(0.3)));
     specs.sort_by(|a, b| a.name.cmp(&b.name));
     let parameters = start(&recipe, specs, options.init.as_deref())?;
-    println!(
-        "{} decisions, {} players with a style, {} parameters",
-        known.len(),
-        players.len(),
-        parameters.count()
-    );
+    println!("{} decisions, {} players with a style, {} parameters", known.len(), players.len(), parameters.count());
     let mut run = Run { random: ChaCha8Rng::seed_from_u64(recipe.training.seed), recipe, parameters, players };
     let trained = run.train(&known, stop)?;
     println!("NLL {:.4} with dropout in the last epoch, the prior's is {:.4}", trained.nll, trained.prior_nll);
