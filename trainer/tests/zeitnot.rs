@@ -141,7 +141,7 @@ async fn serve_and_predict(model: &Path) {
     let known = PredictRequest {
         position: Some(Position { initial_fen: String::new(), moves }),
         mover: Some(Mover { rating: Some(1700), rating_system: RatingSystem::Lichess.into(), style: None }),
-        opponent: Some(Opponent { rating: Some(1650), rating_system: RatingSystem::Lichess.into(), style: None }),
+        opponent: Some(Opponent { rating: Some(1650), rating_system: RatingSystem::Lichess.into() }),
         time_control: Some(TimeControl { initial: seconds(600), increment: seconds(0) }),
         clock: Some(Clock { mover_remaining: seconds(300), opponent_remaining: seconds(500) }),
         ..PredictRequest::default()
