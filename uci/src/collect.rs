@@ -4,11 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use shakmaty::{Chess, Move};
 
-use crate::{
-    Evaluation, Iteration, Score, UciError,
-    info::Info,
-    search::ranked,
-};
+use crate::{Evaluation, Iteration, Score, UciError, info::Info, search::ranked};
 
 /// Whose move a line begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +51,19 @@ impl<'a> Collector<'a> {
     /// Notes a score.
     pub(crate) fn insert(&mut self, depth: u32, place: usize, nodes: u64, score: Score) {
         let (known, scores) = self.depths.entry(depth).or_insert_with(|| (0, vec![None; self.candidates.len()]));
-        *known = nodes.max(*known);
         if let Some(cell) = scores.get_mut(place) {
+            // A line that is only repeated says nothing of when the depth was complete.
+            if cell.is_none() {
+                *known = nodes.max(*known);
+            }
             *cell = Some(score);
         }
+    }
+
+    /// Notes a score of a search of its own, whose nodes are added to the others'.
+    pub(crate) fn add(&mut self, depth: u32, place: usize, nodes: u64, score: Score) {
+        let before = self.depths.get(&depth).map_or(0, |(known, _)| *known);
+        self.insert(depth, place, before.saturating_add(nodes), score);
     }
 
     /// Depths at which every candidate has a score, ascending.
@@ -107,7 +112,8 @@ impl<'a> Collector<'a> {
 
     fn deepest(&self) -> Vec<Option<(u32, Score)>> {
         let of = |place: usize| {
-            let deepest = self.depths.iter().rev().map(|(depth, (_, scores))| (*depth, scores.get(place).copied().flatten()));
+            let deepest =
+                self.depths.iter().rev().map(|(depth, (_, scores))| (*depth, scores.get(place).copied().flatten()));
             deepest.filter_map(|(depth, score)| Some((depth, score?))).next()
         };
         (0..self.candidates.len()).map(of).collect()
@@ -132,7 +138,9 @@ mod tests {
     fn the_deepest_complete_depth_counts_and_bounds_do_not() {
         let position = Chess::default();
         let moves = position.legal_moves();
-        let named = |name: &str| *moves.iter().find(|mv| mv.to_uci(shakmaty::CastlingMode::Standard).to_string() == name).unwrap();
+        let named = |name: &str| {
+            *moves.iter().find(|mv| mv.to_uci(shakmaty::CastlingMode::Standard).to_string() == name).unwrap()
+        };
         let candidates = [named("e2e4"), named("a2a3")];
         let mut collector = Collector::new(&position, &candidates);
         assert_eq!(collector.finish(Duration::ZERO, true), None);

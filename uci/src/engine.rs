@@ -5,7 +5,7 @@ use std::time::Duration;
 use shakmaty::{Chess, EnPassantMode, Move, Position, fen::Fen};
 use tokio::{
     sync::oneshot,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
 
 use crate::{
@@ -55,7 +55,37 @@ enum End {
 pub(crate) struct Stop<'a> {
     pub(crate) deadline: Option<Instant>,
     /// Closed when the caller has gone.
-    pub(crate) reply: &'a mut oneshot::Sender<Result<Evaluation, UciError>>,
+    pub(crate) reply: &'a mut Reply,
+}
+
+/// The caller, until it is answered.
+#[derive(Debug)]
+pub(crate) struct Reply(Option<oneshot::Sender<Result<Evaluation, UciError>>>);
+
+impl Reply {
+    pub(crate) fn new(sender: oneshot::Sender<Result<Evaluation, UciError>>) -> Self {
+        Reply(Some(sender))
+    }
+
+    /// Answers, unless that was done before.
+    pub(crate) fn send(&mut self, answer: Result<Evaluation, UciError>) {
+        if let Some(sender) = self.0.take() {
+            let _ = sender.send(answer); // The caller may have gone.
+        }
+    }
+
+    /// True when nobody waits for an answer any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    /// Ends when the caller goes; never once it is answered.
+    async fn closed(&mut self) {
+        match &mut self.0 {
+            Some(sender) => sender.closed().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// What came of a search, and whether the engine can go on.
@@ -93,18 +123,17 @@ impl Engine {
         }
     }
 
-    /// Scores all candidates by one search. `None` when the engine does not know `searchmoves`.
-    pub(crate) async fn together(&mut self, search: &Search, stop: &mut Stop<'_>) -> Option<Found> {
+    /// Scores all candidates by one search. `None` when the engine does not know `searchmoves`, or in the `probe` MultiPV.
+    pub(crate) async fn together(&mut self, search: &Search, stop: &mut Stop<'_>, probe: bool) -> Option<Found> {
         let started = Instant::now();
         let mut collector = Collector::new(&search.position, &search.candidates);
         let command = go(&search.limits, Some(&search.names()));
-        let end = match self.prepare(search.fresh, search.candidates.len()).await {
-            Ok(()) => self.run(&search.position, &command, stop, &mut collector).await,
+        let end = match self.prepare(search.fresh, search.candidates.len(), stop.deadline).await {
+            Ok(()) => self.run(&search.position, &command, stop, &mut collector, Some(started)).await,
             Err(error) => Err(error),
         };
-        // A depth that was asked for and has ended has scored all, unless the engine knows one line alone.
-        let should_know = search.limits.nodes.is_none() && search.limits.movetime.is_none();
-        let partial = matches!(end, Ok(End::Finished)) && should_know && collector.depths().is_empty();
+        // A depth that has ended has scored all, unless the engine knows one line alone.
+        let partial = probe && matches!(end, Ok(End::Finished)) && collector.depths().is_empty();
         if partial || matches!(end, Ok(End::Unlisted)) {
             return None;
         }
@@ -117,17 +146,29 @@ impl Engine {
         let mut merged = Collector::new(&search.position, &search.candidates);
         let limits = share(&search.limits, search.candidates.len());
         let mut settled = Vec::new();
+        let (whole, mut complete) = (stop.deadline, true);
         let mut nodes = 0;
-        let mut end = self.prepare(search.fresh, 1).await.map(|()| End::Finished);
+        let mut end = self.prepare(search.fresh, 1, stop.deadline).await.map(|()| End::Finished);
         for (place, &mv) in search.candidates.iter().enumerate() {
-            if !matches!(end, Ok(End::Finished)) {
-                break;
+            match end {
+                Ok(End::Finished) => {}
+                // Its share of the time is over, but not the time.
+                Ok(End::Stopped) if !stop.reply.is_closed() && whole.is_some_and(|end| Instant::now() < end) => {}
+                _ => break,
             }
+            let left = u32::try_from(search.candidates.len() - place).unwrap_or(u32::MAX);
+            stop.deadline = whole.map(|end| Instant::now() + end.saturating_duration_since(Instant::now()) / left);
             let Ok(child) = search.position.clone().play(mv) else { continue };
             match terminal(&child) {
                 Some(score) => settled.push((place, score)),
-                None => (end, nodes) = self.child(&child, place, &limits, nodes, stop, &mut merged).await,
+                None => {
+                    (end, nodes) = self.child(&child, place, &limits, nodes, stop, &mut merged).await;
+                    complete &= matches!(end, Ok(End::Finished));
+                }
             }
+        }
+        if !complete && matches!(end, Ok(End::Finished)) {
+            end = Ok(End::Stopped); // One of them was.
         }
         settle(&mut merged, &settled, search);
         found(end, &merged, started)
@@ -145,20 +186,20 @@ impl Engine {
     ) -> (Result<End, UciError>, u64) {
         let replies = child.legal_moves().into_iter().collect::<Vec<Move>>();
         let mut own = Collector::new(child, &replies);
-        let mut end = self.run(child, &go(limits, None), stop, &mut own).await;
+        let mut end = self.run(child, &go(limits, None), stop, &mut own, None).await;
         if matches!(end, Ok(End::Unlisted)) {
             // Every legal move is listed.
             end = Ok(End::Finished);
         }
         for (depth, spent, score) in own.newest() {
-            merged.insert(depth + 1, place, nodes + spent, from_child(score));
+            merged.add(depth + 1, place, spent, from_child(score));
         }
         merged.count(nodes + own.nodes());
         (end, nodes + own.nodes())
     }
 
     /// Sets the number of lines, forgets earlier searches where asked, and waits until the engine is ready.
-    async fn prepare(&mut self, fresh: bool, lines: usize) -> Result<(), UciError> {
+    async fn prepare(&mut self, fresh: bool, lines: usize, deadline: Option<Instant>) -> Result<(), UciError> {
         self.unasked = 0;
         if fresh {
             self.process.say("ucinewgame").await?;
@@ -168,17 +209,21 @@ impl Engine {
             self.lines = lines;
         }
         self.process.say("isready").await?;
-        let ready = timeout(self.silence, until(&mut self.process, "readyok"));
+        let patience = Instant::now() + self.silence;
+        let last = deadline.map_or(patience, |deadline| patience.min(deadline + self.grace));
+        let ready = timeout_at(last, until(&mut self.process, "readyok"));
         ready.await.map_err(|_| UciError::Hung)?.map(drop)
     }
 
-    /// Runs one search and collects what it writes.
+    /// Runs one search and collects what it writes. With `answer_from`, the time since when, the caller is answered at the
+    /// deadline, before the engine has obeyed.
     async fn run(
         &mut self,
         position: &Chess,
         command: &str,
         stop: &mut Stop<'_>,
         collector: &mut Collector<'_>,
+        answer_from: Option<Instant>,
     ) -> Result<End, UciError> {
         let fen = Fen::from_position(position, EnPassantMode::Legal);
         self.process.say(&format!("position fen {fen}")).await?;
@@ -190,13 +235,19 @@ impl Engine {
         for _ in 0..MOST_LINES {
             let silent = Instant::now() + self.silence;
             let line = tokio::select! {
-                biased;
                 line = self.process.line() => line?,
-                () = sleep_until(obey.unwrap_or(silent)) => match obey {
-                    Some(_) => return Ok(End::Hung),
-                    None => return Err(UciError::Hung),
-                },
+                () = sleep_until(obey.unwrap_or(silent)) => {
+                    if obey.is_some() {
+                        return Ok(End::Hung);
+                    }
+                    (obey, why) = (Some(self.stop().await?), End::Stopped);
+                    continue;
+                }
                 () = sleep_until(stop.deadline.unwrap_or(never)), if obey.is_none() => {
+                    let known = answer_from.and_then(|started| collector.finish(started.elapsed(), false));
+                    if let Some(evaluation) = known {
+                        stop.reply.send(Ok(evaluation));
+                    }
                     (obey, why) = (Some(self.stop().await?), End::Stopped);
                     continue;
                 }
@@ -262,12 +313,16 @@ async fn greet(process: &mut Process, config: &EngineConfig) -> Result<Names, Uc
 /// Lines up to one that says only this.
 async fn until(process: &mut Process, word: &str) -> Result<Vec<String>, UciError> {
     let mut lines = Vec::new();
-    while lines.len() < MOST_UNASKED {
+    let mut count = 0;
+    while count < MOST_UNASKED {
         let line = process.line().await?;
         if line == word {
             return Ok(lines);
         }
-        lines.push(line);
+        count += 1;
+        if line.starts_with("id ") {
+            lines.push(line); // The others may be many and long.
+        }
     }
     Err(UciError::Flood)
 }

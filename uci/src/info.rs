@@ -5,8 +5,10 @@ use shakmaty::uci::UciMove;
 use crate::{Score, UciError};
 
 /// Largest centipawns and moves to mate that an engine may claim.
-const MOST_CENTIPAWNS: i32 = 1_000_000;
-const MOST_MATE: i32 = 1_000;
+const MOST_CENTIPAWNS: u32 = 1_000_000;
+const MOST_MATE: u32 = 1_000;
+/// Most plies that an engine may claim.
+const MOST_DEPTH: u32 = 1_000;
 
 /// An `info` line with a score and a move.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,13 +48,14 @@ fn info<'a>(line: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Outp
     let (mut depth, mut nodes, mut score, mut bound, mut first) = (None, 0, None, false, None);
     while let Some(word) = words.next() {
         match word {
-            "depth" => depth = words.next().and_then(|word| word.parse().ok()),
+            "depth" => depth = Some(read_depth(words.next()).ok_or_else(nonsense)?),
             "nodes" => nodes = words.next().and_then(|word| word.parse().ok()).unwrap_or(0),
             "score" => score = Some(read_score(words.next(), words.next()).ok_or_else(nonsense)?),
             "lowerbound" | "upperbound" => bound = true,
             "string" => return Ok(Output::Other),
             "pv" => {
-                first = Some(words.next().and_then(|word| word.parse().ok()).ok_or_else(nonsense)?);
+                let Some(word) = words.next() else { break };
+                first = Some(word.parse().map_err(|_| nonsense())?);
                 break;
             }
             _ => {}
@@ -64,11 +67,16 @@ fn info<'a>(line: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Outp
     }
 }
 
+fn read_depth(word: Option<&str>) -> Option<u32> {
+    word?.parse().ok().filter(|depth| *depth <= MOST_DEPTH)
+}
+
 fn read_score(kind: Option<&str>, value: Option<&str>) -> Option<Score> {
     let value = value?.parse::<i32>().ok()?;
     match kind? {
-        "cp" if value.abs() <= MOST_CENTIPAWNS => Some(Score::Centipawns(value)),
-        "mate" if value.abs() <= MOST_MATE => Some(Score::Mate(value)),
+        "cp" if value.unsigned_abs() <= MOST_CENTIPAWNS => Some(Score::Centipawns(value)),
+        // Mate in 0 is a game that has ended; nobody searches there.
+        "mate" if value != 0 && value.unsigned_abs() <= MOST_MATE => Some(Score::Mate(value)),
         _ => None,
     }
 }
@@ -92,7 +100,9 @@ mod tests {
         assert_eq!(info.first.to_string(), "c5f2");
         let glaurung = read("info multipv 1 score cp -7 depth 6 time 18 nodes 17341 nps 963388 pv e8g8 e1g1 d7d6 ");
         assert_eq!((glaurung.depth, glaurung.nodes, glaurung.score), (6, 17341, Score::Centipawns(-7)));
-        let ethereal = read("info depth 5 seldepth 2 multipv 1 score mate -3 time 1 nodes 743 nps 371000 tbhits 0 hashfull 0 pv a7a8q b2b3");
+        let ethereal = read(
+            "info depth 5 seldepth 2 multipv 1 score mate -3 time 1 nodes 743 nps 371000 tbhits 0 hashfull 0 pv a7a8q b2b3",
+        );
         assert_eq!((ethereal.score, ethereal.first.to_string().as_str()), (Score::Mate(-3), "a7a8q"));
         let toga = read("info multipv 2 depth 6 seldepth 18 score cp -19 upperbound time 10 nodes 19311 pv d7d6 e1g1");
         assert!(toga.bound);

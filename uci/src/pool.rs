@@ -12,13 +12,13 @@ use std::{
 use shakmaty::{Chess, Position};
 use tokio::{
     sync::oneshot,
-    task::JoinHandle,
+    task::{JoinHandle, JoinSet},
     time::{Instant, sleep},
 };
 
 use crate::{
     Evaluation, Limits, Search, UciError,
-    engine::{Engine, Names, Stop},
+    engine::{Engine, Names, Reply, Stop},
     queue::{Job, Queue},
 };
 
@@ -99,6 +99,8 @@ struct Shared {
     config: EngineConfig,
     queue: Queue,
     together: AtomicBool,
+    /// Until it is known whether `together` holds.
+    probing: AtomicBool,
     names: Mutex<Names>,
     ready: AtomicUsize,
     searches: AtomicU64,
@@ -113,7 +115,8 @@ struct Shared {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    tasks: Vec<JoinHandle<()>>,
+    processes: usize,
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Pool {
@@ -128,6 +131,7 @@ impl Pool {
             config,
             queue: Queue::new(queue.max(1)),
             together: AtomicBool::new(true),
+            probing: AtomicBool::new(true),
             names: Mutex::new(first.names().clone()),
             ready: AtomicUsize::new(0),
             searches: AtomicU64::new(0),
@@ -137,14 +141,17 @@ impl Pool {
             floods: AtomicU64::new(0),
             lies: AtomicU64::new(0),
         });
+        let processes = processes.max(1);
         let engines = std::iter::once(Some(first)).chain(std::iter::repeat_with(|| None));
-        let tasks = engines.take(processes.max(1)).map(|engine| tokio::spawn(serve(Arc::clone(&shared), engine)));
-        let pool = Pool { tasks: tasks.collect(), shared };
+        let tasks = engines.take(processes).map(|engine| tokio::spawn(serve(Arc::clone(&shared), engine)));
+        let pool = Pool { processes, tasks: Mutex::new(tasks.collect()), shared };
         // Tells whether the engine knows `searchmoves` before anybody needs to know.
         let position = Chess::default();
         let candidates = position.legal_moves().into_iter().take(2).collect();
         let limits = Limits { depth: Some(1), ..Limits::default() };
-        pool.evaluate(Search { position, candidates, limits, fresh: false }, None).await?;
+        let until = Instant::now() + pool.shared.config.handshake;
+        pool.evaluate(Search { position, candidates, limits, fresh: false }, Some(until)).await?;
+        pool.shared.probing.store(false, Ordering::Relaxed);
         Ok(pool)
     }
 
@@ -161,12 +168,18 @@ impl Pool {
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
             return Err(UciError::Deadline);
         }
-        let (reply, answer) = oneshot::channel();
-        self.shared.queue.push(Job { search, deadline, reply })?;
+        let (reply, mut answer) = oneshot::channel();
+        let key = self.shared.queue.push(Job { search, deadline, reply })?;
         match deadline {
             None => answer.await.unwrap_or(Err(UciError::Closed)),
             Some(deadline) => {
-                // The process answers within its grace after the deadline, unless none ever took the request.
+                if let Ok(answer) = tokio::time::timeout_at(deadline, &mut answer).await {
+                    return answer.unwrap_or(Err(UciError::Closed));
+                }
+                if self.shared.queue.withdraw(&key) {
+                    return Err(UciError::Deadline);
+                }
+                // The process answers within its grace after the deadline, since it has the request.
                 let last = deadline + self.shared.config.grace + Duration::from_millis(100);
                 let answer = tokio::time::timeout_at(last, answer).await;
                 answer.map_or(Err(UciError::Deadline), |answer| answer.unwrap_or(Err(UciError::Closed)))
@@ -185,7 +198,7 @@ impl Pool {
         let shared = &self.shared;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
-            processes: self.tasks.len(),
+            processes: self.processes,
             ready: shared.ready.load(Ordering::Relaxed),
             waiting: shared.queue.len(),
             searches: count(&shared.searches),
@@ -198,19 +211,23 @@ impl Pool {
     }
 
     /// Ends: what waits fails, what is searched is given up, all processes die.
-    pub async fn shutdown(mut self) {
-        self.shared.queue.close();
-        for task in std::mem::take(&mut self.tasks) {
-            task.abort();
+    pub async fn shutdown(&self) {
+        for task in self.close() {
             let _ = task.await; // It was aborted, or has ended with the queue.
         }
+    }
+
+    fn close(&self) -> Vec<JoinHandle<()>> {
+        self.shared.queue.close();
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        tasks.iter().for_each(JoinHandle::abort);
+        tasks
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        self.shared.queue.close();
-        self.tasks.iter().for_each(JoinHandle::abort);
+        drop(self.close());
     }
 }
 
@@ -227,9 +244,7 @@ async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
             Ok(engine) => {
                 shared.restarts.fetch_add(u64::from(again), Ordering::Relaxed);
                 engine.names().clone_into(&mut shared.names.lock().unwrap_or_else(PoisonError::into_inner));
-                let alive = Alive::new(&shared);
-                let (served, error) = work(&shared, engine).await;
-                drop(alive);
+                let (served, error) = supervise(&shared, engine).await;
                 if served {
                     backoff = shared.config.backoff;
                 }
@@ -245,6 +260,20 @@ async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
         tracing::warn!(%error, ?backoff, "the engine is started again");
         wait(&shared, backoff, &error).await;
         backoff = (2 * backoff).min(LONGEST_BACKOFF);
+    }
+}
+
+/// Serves requests on a task of its own, whose panic is a crash like any other.
+async fn supervise(shared: &Arc<Shared>, engine: Engine) -> (bool, Option<UciError>) {
+    let mut task = JoinSet::new();
+    let own = Arc::clone(shared);
+    task.spawn(async move {
+        let _alive = Alive::new(&own);
+        work(&own, engine).await
+    });
+    match task.join_next().await {
+        Some(Ok(ended)) => ended,
+        Some(Err(_)) | None => (false, Some(UciError::Crashed)),
     }
 }
 
@@ -297,16 +326,18 @@ async fn work(shared: &Shared, mut engine: Engine) -> (bool, Option<UciError>) {
             job = shared.queue.next() => job,
             error = engine.idle() => return (served, Some(error)),
         };
-        let Some(Job { search, deadline, mut reply }) = job else { return (served, None) };
+        let Some(Job { search, deadline, reply }) = job else { return (served, None) };
+        let mut reply = Reply::new(reply);
         if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-            let _ = reply.send(Err(UciError::Deadline)); // The caller may have gone.
+            reply.send(Err(UciError::Deadline));
             continue;
         }
         shared.searches.fetch_add(1, Ordering::Relaxed);
         let mut stop = Stop { deadline, reply: &mut reply };
         let mut found = None;
         if shared.together.load(Ordering::Relaxed) {
-            found = engine.together(&search, &mut stop).await;
+            let probe = shared.probing.load(Ordering::Relaxed);
+            found = engine.together(&search, &mut stop, probe).await;
             if found.is_none() {
                 tracing::info!("the engine does not know `searchmoves`, candidates are searched one by one");
                 shared.together.store(false, Ordering::Relaxed);
@@ -317,7 +348,7 @@ async fn work(shared: &Shared, mut engine: Engine) -> (bool, Option<UciError>) {
             None => engine.alone(&search, &mut stop).await,
         };
         let error = found.evaluation.as_ref().err().cloned();
-        let _ = reply.send(found.evaluation); // The caller may have gone.
+        reply.send(found.evaluation);
         if !found.usable {
             return (served, Some(error.unwrap_or(UciError::Hung)));
         }

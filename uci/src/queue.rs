@@ -21,12 +21,14 @@ pub(crate) struct Job {
 }
 
 /// Requests with a deadline first, then in the order of arrival.
-type Key = (bool, Option<Instant>, u64);
+pub(crate) type Key = (bool, Option<Instant>, u64);
 
 #[derive(Debug, Default)]
 struct Waiting {
     jobs: BTreeMap<Key, Job>,
     arrived: u64,
+    /// Processes that wait for a request. Each gives room for one more.
+    idle: usize,
     closed: bool,
 }
 
@@ -36,6 +38,15 @@ pub(crate) struct Queue {
     most: usize,
     waiting: Mutex<Waiting>,
     changed: Notify,
+}
+
+/// A process counts as idle while it waits.
+struct Idle<'a>(&'a Queue);
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.0.lock().idle -= 1;
+    }
 }
 
 impl Queue {
@@ -48,16 +59,16 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn push(&self, job: Job) -> Result<(), UciError> {
+    pub(crate) fn push(&self, job: Job) -> Result<Key, UciError> {
         let mut waiting = self.lock();
         if waiting.closed {
             return Err(UciError::Closed);
         }
         // Those whose callers have gone give their places up.
-        if waiting.jobs.len() >= self.most {
+        if waiting.jobs.len() >= self.most + waiting.idle {
             waiting.jobs.retain(|_, job| !job.reply.is_closed());
         }
-        if waiting.jobs.len() >= self.most {
+        if waiting.jobs.len() >= self.most + waiting.idle {
             return Err(UciError::Full);
         }
         let key = (job.deadline.is_none(), job.deadline, waiting.arrived);
@@ -65,11 +76,18 @@ impl Queue {
         waiting.jobs.insert(key, job);
         drop(waiting);
         self.changed.notify_one();
-        Ok(())
+        Ok(key)
+    }
+
+    /// Takes a request back. False when a process has it.
+    pub(crate) fn withdraw(&self, key: &Key) -> bool {
+        self.lock().jobs.remove(key).is_some()
     }
 
     /// The next request that somebody waits for; `None` when the queue is closed.
     pub(crate) async fn next(&self) -> Option<Job> {
+        self.lock().idle += 1;
+        let _idle = Idle(self);
         loop {
             let changed = self.changed.notified();
             {
@@ -153,17 +171,22 @@ mod tests {
     async fn the_earliest_deadline_is_next_and_the_abandoned_are_passed_over() {
         let queue = Queue::new(4);
         let now = Instant::now();
-        let times = [None, Some(now + Duration::from_secs(9)), Some(now + Duration::from_secs(5)), Some(now + Duration::from_secs(7))];
+        let times = [
+            None,
+            Some(now + Duration::from_secs(9)),
+            Some(now + Duration::from_secs(5)),
+            Some(now + Duration::from_secs(7)),
+        ];
         let mut answers = Vec::new();
         for deadline in times {
             let (job, answer) = job(deadline);
             queue.push(job).unwrap();
             answers.push(answer);
         }
-        assert_eq!(queue.push(job(None).0), Err(UciError::Full));
+        assert_eq!(queue.push(job(None).0).err(), Some(UciError::Full));
         drop(answers.remove(3));
         let (late, _answer) = job(Some(now + Duration::from_secs(20)));
-        assert_eq!(queue.push(late), Ok(()), "the abandoned place is free");
+        assert!(queue.push(late).is_ok(), "the abandoned place is free");
         let mut order = Vec::new();
         for _ in 0..4 {
             order.push(queue.next().await.unwrap().deadline.map(|deadline| (deadline - now).as_secs()));
@@ -184,6 +207,6 @@ mod tests {
         queue.close();
         assert_eq!(early_answer.await.unwrap(), Err(UciError::Closed));
         assert!(queue.next().await.is_none());
-        assert_eq!(queue.push(job(None).0), Err(UciError::Closed));
+        assert_eq!(queue.push(job(None).0).err(), Some(UciError::Closed));
     }
 }

@@ -123,7 +123,8 @@ pub struct Evaluation {
 
 /// Lines with ranks, from scores and their depths.
 pub(crate) fn ranked(scores: &[Option<(u32, Score)>]) -> Vec<Option<Line>> {
-    let mut order = scores.iter().enumerate().filter_map(|(place, own)| own.map(|own| (place, own))).collect::<Vec<_>>();
+    let mut order =
+        scores.iter().enumerate().filter_map(|(place, own)| own.map(|own| (place, own))).collect::<Vec<_>>();
     order.sort_by(|(a, (_, left)), (b, (_, right))| right.order().cmp(&left.order()).then(a.cmp(b)));
     let mut lines = vec![None; scores.len()];
     for ((place, (depth, score)), rank) in order.into_iter().zip(1..) {
@@ -140,7 +141,14 @@ mod tests {
 
     #[test]
     fn ranks_put_quick_mates_first_and_quick_defeats_last() {
-        let scores = [Score::Mate(-2), Score::Centipawns(5), Score::Mate(4), Score::Mate(-9), Score::Mate(1), Score::Centipawns(5)];
+        let scores = [
+            Score::Mate(-2),
+            Score::Centipawns(5),
+            Score::Mate(4),
+            Score::Mate(-9),
+            Score::Mate(1),
+            Score::Centipawns(5),
+        ];
         let lines = ranked(&scores.map(|score| Some((3, score))));
         let ranks = lines.into_iter().map(|line| line.unwrap().rank).collect::<Vec<_>>();
         assert_eq!(ranks, [6, 3, 2, 5, 1, 4]);
