@@ -1,4 +1,4 @@
-//! Between the wire and the domain: what is asked here, answers in [`answer`] and [`evidence`], sidecars in [`engine`].
+//! Between the wire and the domain: what is asked here, answers in [`answer`], sidecars in [`engine`].
 //! No other files touch both.
 
 pub mod answer;

@@ -3,48 +3,20 @@
 
 mod common;
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
-use common::{Act, BlackHole, Server, Sidecar, request, reranker, reranker_file, strong};
-use tonic::{Code, Request};
-use tonic_types::StatusExt;
-use zeitnot_proto::v1::{
-    PredictRequest, PredictResponse, ReloadModelsRequest, Rerank, RerankMode, RerankStatus, Style, StyleVector,
-    evidence::Score, style,
+use common::{
+    Act, BlackHole, Server, Sidecar,
+    asking::{GAME, ask, is_the_prior, reason, server_with, until, with},
+    request, strong,
 };
-
-const GAME: [&str; 4] = ["e4", "e5", "Nf3", "Nc6"];
-
-/// A server with these sidecars and the re-ranker by formula.
-async fn server(engines: &str) -> Server {
-    let file = reranker_file();
-    Server::start(&[engines, "--reranker", file.to_str().unwrap(), "--workers=1"]).await
-}
-
-async fn ask(server: &Server, asked: PredictRequest) -> PredictResponse {
-    let answer = server.predictions().predict(asked).await.unwrap().into_inner();
-    let total = answer.moves.iter().map(|mv| f64::from(mv.probability)).sum::<f64>();
-    assert!((total - 1.0).abs() < 1e-5, "{total}");
-    answer
-}
-
-fn with(mode: RerankMode, asked: PredictRequest) -> PredictRequest {
-    PredictRequest { rerank: Some(Rerank { mode: mode.into(), ..Rerank::default() }), ..asked }
-}
-
-fn is_the_prior(answer: &PredictResponse) -> bool {
-    answer.moves.iter().all(|mv| mv.probability == mv.prior_probability && mv.evidence.is_none())
-        && answer.insight.is_none()
-}
-
-fn reason(status: &tonic::Status) -> (Code, String) {
-    (status.code(), status.get_error_details().error_info().unwrap().reason.clone())
-}
+use tonic::{Code, Request};
+use zeitnot_proto::v1::{PredictRequest, PredictResponse, Rerank, RerankMode, RerankStatus, evidence::Score};
 
 #[tokio::test]
 async fn evidence_reranks_the_moves_and_is_shown() {
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = server(&sidecar.flag()).await;
+    let server = server_with(&sidecar.flag()).await;
     let prior = ask(&server, with(RerankMode::Off, strong(&GAME))).await;
     assert!(is_the_prior(&prior) && prior.rerank_status() == RerankStatus::PriorOnly);
     assert_eq!(sidecar.asked(), 0, "nobody asked an engine");
@@ -146,19 +118,10 @@ async fn limits_come_from_the_request_the_pace_and_the_deadline() {
     assert!(movetime < Duration::from_millis(200), "{movetime:?}");
 }
 
-/// Asks until it is answered like this, at most a minute.
-async fn until(server: &Server, expected: RerankStatus) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    while ask(server, strong(&GAME)).await.rerank_status() != expected {
-        assert!(tokio::time::Instant::now() < deadline, "not {expected:?} after a minute");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
 #[tokio::test]
 async fn no_fault_of_an_engine_fails_a_prediction() {
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = server(&sidecar.flag()).await;
+    let server = server_with(&sidecar.flag()).await;
     let faults = [
         (Act::Hang, "timeout"),
         (Act::Slow(Duration::from_secs(5)), "timeout"),
@@ -197,7 +160,7 @@ async fn no_fault_of_an_engine_fails_a_prediction() {
 #[tokio::test]
 async fn partial_and_permuted_answers_are_used() {
     let sidecar = Sidecar::start(Act::Half);
-    let server = server(&sidecar.flag()).await;
+    let server = server_with(&sidecar.flag()).await;
     let half = ask(&server, strong(&GAME)).await;
     assert_eq!(half.rerank_status(), RerankStatus::Applied);
     assert_eq!(half.moves.iter().filter(|mv| mv.evidence.is_some()).count(), 8);
@@ -213,7 +176,7 @@ async fn partial_and_permuted_answers_are_used() {
 #[tokio::test]
 async fn an_engine_that_cannot_be_reached_is_found_when_it_comes_and_comes_back() {
     let gone = Sidecar::start(Act::Score(vec![])).kill();
-    let server = server(&format!("--engines=http://{gone}")).await;
+    let server = server_with(&format!("--engines=http://{gone}")).await;
     for _ in 0..8 {
         assert_eq!(ask(&server, strong(&GAME)).await.rerank_status(), RerankStatus::SkippedEngineUnavailable);
     }
@@ -233,7 +196,7 @@ async fn an_engine_that_cannot_be_reached_is_found_when_it_comes_and_comes_back(
 #[tokio::test]
 async fn a_partition_costs_no_prediction_and_heals() {
     let hole = BlackHole::start().await;
-    let server = server(&format!("--engines=http://{}", hole.address)).await;
+    let server = server_with(&format!("--engines=http://{}", hole.address)).await;
     for _ in 0..6 {
         let mut asked = Request::new(strong(&GAME));
         asked.set_timeout(Duration::from_secs(4));
@@ -247,7 +210,7 @@ async fn a_partition_costs_no_prediction_and_heals() {
 #[tokio::test]
 async fn of_two_engines_the_living_one_answers_for_both() {
     let [dead, living] = [Sidecar::start(Act::Score(vec![])), Sidecar::start(Act::Score(vec![]))];
-    let server = server(&format!("--engines=http://{},http://{}", dead.address, living.address)).await;
+    let server = server_with(&format!("--engines=http://{},http://{}", dead.address, living.address)).await;
     let dead = dead.kill();
     for _ in 0..16 {
         assert_eq!(ask(&server, strong(&GAME)).await.rerank_status(), RerankStatus::Applied, "a retry finds the other");
@@ -261,7 +224,7 @@ async fn of_two_engines_the_living_one_answers_for_both() {
 #[tokio::test]
 async fn a_silent_engine_is_overtaken_by_another_and_then_left_alone() {
     let [silent, quick] = [Sidecar::start(Act::Hang), Sidecar::start(Act::Score(vec![]))];
-    let server = server(&format!("--engines=http://{},http://{}", silent.address, quick.address)).await;
+    let server = server_with(&format!("--engines=http://{},http://{}", silent.address, quick.address)).await;
     let movetime = Some(prost_types::Duration { seconds: 0, nanos: 60_000_000 });
     let hasty = Rerank { movetime, ..Rerank::default() };
     let mut answered = 0;
@@ -284,7 +247,7 @@ async fn a_silent_engine_is_overtaken_by_another_and_then_left_alone() {
 async fn the_least_busy_engine_is_asked() {
     let slow = || Sidecar::start(Act::Slow(Duration::from_millis(300)));
     let sidecars = [slow(), slow()];
-    let server = server(&format!("--engines=http://{},http://{}", sidecars[0].address, sidecars[1].address)).await;
+    let server = server_with(&format!("--engines=http://{},http://{}", sidecars[0].address, sidecars[1].address)).await;
     let asks = (0..8).map(|_| {
         let mut client = server.predictions();
         tokio::spawn(async move { client.predict(strong(&GAME)).await.unwrap().into_inner().rerank_status() })
@@ -318,7 +281,7 @@ async fn a_client_that_leaves_takes_its_search_along() {
 #[tokio::test]
 async fn clients_in_a_hurry_do_not_close_an_engine_for_others() {
     let sidecar = Sidecar::start(Act::Hang);
-    let server = server(&sidecar.flag()).await;
+    let server = server_with(&sidecar.flag()).await;
     for _ in 0..10 {
         let mut asked = Request::new(strong(&GAME));
         asked.set_timeout(Duration::from_millis(150));
@@ -332,7 +295,7 @@ async fn clients_in_a_hurry_do_not_close_an_engine_for_others() {
 #[tokio::test]
 async fn engines_are_found_by_name() {
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = server(&format!("--engines=dns:localhost:{}", sidecar.address.port())).await;
+    let server = server_with(&format!("--engines=dns:localhost:{}", sidecar.address.port())).await;
     until(&server, RerankStatus::Applied).await;
 }
 
@@ -352,107 +315,4 @@ async fn insight_names_the_likely_mistake() {
     assert!(insight.blunder_probability >= mistake.probability && mistake.loss > 300 && mistake.score_loss > 0.15);
     assert!(insight.expected_loss > mistake.probability * 300.0 * 0.9, "{insight:?}");
     assert!(insight.best_move.unwrap().probability > 0.0);
-}
-
-#[tokio::test]
-async fn an_allocator_chooses_the_depth_or_no_search() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("r.onnx");
-    let weights = |constant: f32| [&[constant][..], &[0.0; 9]].concat();
-    let allocator =
-        |gain| format!(r#"{{"price":1.0,"options":[{{"depth":9,"meganodes":0.1,"weights":{:?}}}]}}"#, weights(gain));
-    std::fs::write(&file, reranker("r", &allocator(0.2))).unwrap();
-    let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = Server::start(&[&sidecar.flag(), "--reranker", file.to_str().unwrap()]).await;
-    assert_eq!(ask(&server, strong(&GAME)).await.rerank_status(), RerankStatus::Applied);
-    assert_eq!(sidecar.last().limits.unwrap().depth, 9);
-    std::fs::write(&file, reranker("r", &allocator(0.05))).unwrap();
-    server.models().reload_models(ReloadModelsRequest {}).await.unwrap();
-    let answer = ask(&server, strong(&GAME)).await;
-    assert!(is_the_prior(&answer) && answer.rerank_status() == RerankStatus::PriorOnly);
-    assert_eq!(ask(&server, with(RerankMode::Required, strong(&GAME))).await.rerank_status(), RerankStatus::Applied);
-    assert_eq!(sidecar.last().limits.unwrap().depth, 0);
-}
-
-fn styled(style: style::Style, mut asked: PredictRequest) -> PredictRequest {
-    asked.mover.as_mut().unwrap().style = Some(Style { style: Some(style) });
-    asked
-}
-
-fn named(name: &str) -> style::Style {
-    style::Style::Name(name.to_owned())
-}
-
-fn write_style(folder: &Path, name: &str, reranker: &str, value: f32) {
-    let values = vec![value.to_string(); 32].join(",");
-    let text = format!(r#"{{"reranker":"{reranker}","player":"Someone","decisions":100,"values":[{values}]}}"#);
-    std::fs::write(folder.join(format!("{name}.json")), text).unwrap();
-}
-
-#[tokio::test]
-async fn styles_change_the_moves_by_name_and_by_vector() {
-    let folder = tempfile::tempdir().unwrap();
-    write_style(folder.path(), "someone", "scripted", 0.5);
-    let (file, styles) = (reranker_file(), folder.path().to_str().unwrap());
-    let server = Server::start(&["--reranker", file.to_str().unwrap(), "--styles", styles]).await;
-    let plain = ask(&server, request(&GAME)).await;
-    let someone = ask(&server, styled(named("someone"), request(&GAME))).await;
-    assert_eq!(
-        (someone.conditions.as_ref().unwrap().style.as_str(), plain.conditions.unwrap().style),
-        ("someone", String::new())
-    );
-    assert_ne!(someone.moves, plain.moves);
-    assert_eq!(someone.rerank_status(), RerankStatus::PriorOnly, "no engine was asked");
-    assert!(someone.moves.iter().all(|mv| mv.evidence.is_none()));
-    let vector = |values| style::Style::Vector(StyleVector { values });
-    let same = ask(&server, styled(vector(vec![0.5; 32]), request(&GAME))).await;
-    assert_eq!((same.conditions.unwrap().style.as_str(), &same.moves), ("vector", &someone.moves));
-    let predict = |style| {
-        let mut client = server.predictions();
-        async move { client.predict(styled(style, request(&GAME))).await.unwrap_err() }
-    };
-    let status = predict(named("nobody")).await;
-    assert_eq!(reason(&status), (Code::NotFound, "UNKNOWN_STYLE".to_owned()));
-    assert!(status.message().contains("`nobody`"), "{}", status.message());
-    let status = predict(vector(vec![0.5; 31])).await;
-    assert_eq!(status.code(), Code::InvalidArgument);
-    assert!(status.message().starts_with("mover.style.vector.values: "), "{}", status.message());
-
-    write_style(folder.path(), "another", "scripted", -0.5);
-    server.models().reload_models(ReloadModelsRequest {}).await.unwrap();
-    ask(&server, styled(named("another"), request(&GAME))).await;
-    write_style(folder.path(), "stranger", "other", 0.0);
-    let failed = server.models().reload_models(ReloadModelsRequest {}).await.unwrap_err();
-    assert!(failed.message().contains("stranger is for the re-ranker `other`"), "{}", failed.message());
-    ask(&server, styled(named("another"), request(&GAME))).await;
-}
-
-#[tokio::test]
-async fn a_style_needs_a_reranker() {
-    let server = Server::start(&[]).await;
-    let vector = style::Style::Vector(StyleVector { values: vec![0.0; 32] });
-    let status = server.predictions().predict(styled(vector, request(&GAME))).await.unwrap_err();
-    assert_eq!(reason(&status), (Code::FailedPrecondition, "NO_RERANKER".to_owned()));
-}
-
-#[tokio::test]
-async fn a_reranker_changes_without_a_restart_or_not_at_all() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("r.onnx");
-    std::fs::write(&file, reranker("first", "")).unwrap();
-    let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = Server::start(&[&sidecar.flag(), "--reranker", file.to_str().unwrap(), "--workers=2"]).await;
-    let workers = "zeitnot_reranker_workers";
-    server.until(workers, 2.0).await;
-    let before = ask(&server, strong(&GAME)).await;
-    std::fs::write(&file, "half a fi").unwrap();
-    let failed = server.models().reload_models(ReloadModelsRequest {}).await.unwrap_err();
-    assert!(failed.message().contains("r.onnx"), "{}", failed.message());
-    assert_eq!(ask(&server, strong(&GAME)).await.moves, before.moves);
-    std::fs::write(&file, reranker("second", "")).unwrap();
-    server.models().reload_models(ReloadModelsRequest {}).await.unwrap();
-    assert_eq!(ask(&server, strong(&GAME)).await.rerank_status(), RerankStatus::Applied);
-    server.until(workers, 2.0).await;
-    assert_eq!(server.metric("zeitnot_reloads_total{result=\"changed\"}").await, 1.0);
-    server.stop().await.unwrap();
 }

@@ -5,15 +5,17 @@ mod common;
 
 use std::{fs, path::Path, time::Duration};
 
-use common::{Process, Server, request};
+use common::{Act, Process, Server, Sidecar, request, strong};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tonic::{
     Code, Request, Status,
-    transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
+    transport::{Certificate, ClientTlsConfig, Endpoint, Identity, ServerTlsConfig},
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
-use zeitnot_proto::v1::{PredictRequest, ReloadModelsRequest, prediction_service_client::PredictionServiceClient};
+use zeitnot_proto::v1::{
+    PredictRequest, ReloadModelsRequest, RerankStatus, prediction_service_client::PredictionServiceClient,
+};
 
 fn fingerprint(key: &str) -> String {
     use sha2::{Digest, Sha256};
@@ -226,4 +228,32 @@ async fn the_process_writes_no_file_and_logs_no_key() {
     let log = process.stop_and_read_log().await;
     assert!(log.contains("\"client\":\"app\""), "the access log names the client: {log}");
     assert!(!log.contains("secret-key"), "{log}");
+}
+
+#[tokio::test]
+async fn engines_are_called_by_tls_and_must_be_who_they_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, stranger) = (Authority::new("ours"), Authority::new("another"));
+    let (cert, key) = authority.server();
+    let server = tonic::transport::Server::builder();
+    let server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(cert, key))).unwrap();
+    let sidecar = Sidecar::start_with("127.0.0.1:0".parse().unwrap(), Act::Score(vec![]), server);
+    let port = sidecar.address.port();
+    let authority_file = |name: &str, pem: &str| {
+        std::fs::write(folder.path().join(name), pem).unwrap();
+        format!("--engine-tls-ca={}", folder.path().join(name).display())
+    };
+    let (ours, theirs) = (authority_file("ours.pem", &authority.pem), authority_file("theirs.pem", &stranger.pem));
+    for engines in [format!("--engines=https://localhost:{port}"), format!("--engines=dns:localhost:{port}")] {
+        let server = Server::start(&[&engines, &ours]).await;
+        let evidence = async || server.predictions().predict(strong(&["e4"])).await.unwrap().into_inner().insight;
+        while evidence().await.is_none() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await; // The name is being looked up.
+        }
+    }
+    let asked = sidecar.asked();
+    let server = Server::start(&[&format!("--engines=https://localhost:{port}"), &theirs]).await;
+    let answer = server.predictions().predict(strong(&["e4"])).await.unwrap().into_inner();
+    assert_eq!(answer.rerank_status(), RerankStatus::SkippedEngineUnavailable);
+    assert_eq!(sidecar.asked(), asked, "a stranger is told nothing");
 }

@@ -48,7 +48,7 @@ impl Target for Mixed {
 }
 
 fn seconds() -> f64 {
-    std::env::var("SOAK_SECONDS").map_or(48.0, |seconds| seconds.parse().unwrap())
+    std::env::var("SOAK_SECONDS").map_or(44.0, |seconds| seconds.parse().unwrap())
 }
 
 /// Requests that differ in the ratings and the clocks.
@@ -87,7 +87,13 @@ async fn nothing_fails_and_nothing_grows() {
     std::fs::write(&model, &embedded).unwrap();
     // A tenth of the players are strong enough for engines to be asked.
     let (chaos, reranker) = (Chaos::start(), reranker_file());
-    let mut flags = vec!["--watch-ms=0", "--access-log=0", "--log=error", "--cache-mib=4", "--queue=8192"];
+    let mut flags = vec![
+        "--watch-ms=0",
+        "--access-log=0",
+        "--log=info,zeitnot_server::rerank=error",
+        "--cache-mib=4",
+        "--queue=8192",
+    ];
     flags.extend(["--rerank-rating=2330", &chaos.flag, "--reranker", reranker.to_str().unwrap()]);
     flags.extend(["--model", model.to_str().unwrap()]);
     let process = Arc::new(Process::start(&flags).await);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use zeitnot_encoding::TimeControl;
 
-/// Kept of the request's time for the re-ranker and the answer.
+/// Least time kept for the re-ranker and the answer; a tenth of what is left when that is more, for busy machines.
 const RESERVE: Duration = Duration::from_millis(15);
 /// Kept of a sidecar's time for the ways to it and back.
 const WAYS: Duration = Duration::from_millis(10);
@@ -59,7 +59,8 @@ impl Plan {
         now: Instant,
         deadline: Instant,
     ) -> Option<Self> {
-        let left = deadline.saturating_duration_since(now).checked_sub(RESERVE)?;
+        let left = deadline.saturating_duration_since(now);
+        let left = left.checked_sub(RESERVE.max(left / 10))?;
         let wanted = wish.movetime.unwrap_or_else(|| by_control(control).mul_f64(factor));
         let depth = if wish.depth > 0 { wish.depth } else { depth.unwrap_or(0) };
         let patient = (wanted * 2 + PATIENCE).min(left);
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn the_deadline_limits_every_search_and_leaves_time_to_answer() {
         let by = |left| milliseconds(Wish::default(), None, left);
-        assert_eq!([by(1000), by(225), by(125), by(35)], [Some(200), Some(200), Some(100), Some(10)]);
+        assert_eq!([by(1000), by(300), by(200), by(125), by(35)], [200, 200, 170, 100, 10].map(Some));
         assert_eq!([by(34), by(0)], [None, None]);
         let now = Instant::now();
         let long = Wish { movetime: Some(Duration::from_secs(60)), ..Wish::default() };

@@ -1,7 +1,7 @@
 //! The engine sidecars there are: found, called over one connection each, and the least busy one first.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -71,6 +71,9 @@ pub struct Ticket {
     _held: Held,
 }
 
+/// Sidecars by their URIs, with the name that the certificate of a looked-up one is for.
+type Found = BTreeMap<String, Option<String>>;
+
 /// How to find sidecars and connect to them.
 #[derive(Clone, Debug)]
 struct Finder {
@@ -88,7 +91,7 @@ impl Endpoints {
     pub fn new(addresses: Vec<Address>, authority: Option<Vec<u8>>, metrics: RerankMetrics) -> Result<Self> {
         let finder = Finder { addresses, authority, metrics };
         let named = finder.addresses.iter().filter_map(|address| match address {
-            Address::One(uri) => Some(uri.clone()),
+            Address::One(uri) => Some((uri.clone(), None)),
             Address::Dns { .. } => None,
         });
         let known = finder.endpoints(named.collect(), &[])?;
@@ -120,16 +123,16 @@ impl Drop for Endpoints {
 }
 
 impl Finder {
-    /// Endpoints of these URIs; those known already are kept as they are.
-    fn endpoints(&self, uris: BTreeSet<String>, known: &[Arc<Endpoint>]) -> Result<Vec<Arc<Endpoint>>> {
-        let endpoint = |uri: String| match known.iter().find(|endpoint| endpoint.uri == uri) {
+    /// Their endpoints; those known already are kept as they are.
+    fn endpoints(&self, found: Found, known: &[Arc<Endpoint>]) -> Result<Vec<Arc<Endpoint>>> {
+        let endpoint = |(uri, name)| match known.iter().find(|endpoint| endpoint.uri == uri) {
             Some(endpoint) => Ok(Arc::clone(endpoint)),
-            None => self.endpoint(uri).map(Arc::new),
+            None => self.endpoint(uri, name).map(Arc::new),
         };
-        uris.into_iter().map(endpoint).collect()
+        found.into_iter().map(endpoint).collect()
     }
 
-    fn endpoint(&self, uri: String) -> Result<Endpoint> {
+    fn endpoint(&self, uri: String, name: Option<String>) -> Result<Endpoint> {
         let mut connector = Channel::from_shared(uri.clone())
             .with_context(|| format!("--engines: `{uri}`"))?
             .connect_timeout(CONNECT)
@@ -139,7 +142,7 @@ impl Finder {
             .keep_alive_while_idle(true);
         if let Some(authority) = self.authority.as_ref().filter(|_| uri.starts_with("https:")) {
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authority));
-            let tls = match self.name_of(&uri) {
+            let tls = match name {
                 Some(name) => tls.domain_name(name),
                 None => tls,
             };
@@ -150,25 +153,16 @@ impl Finder {
         Ok(Endpoint { uri, connector, in_flight: AtomicUsize::new(0), metrics, line })
     }
 
-    /// The name that a looked-up sidecar's certificate is for, when there is only one it can be.
-    fn name_of(&self, uri: &str) -> Option<&str> {
-        let mut names = self.addresses.iter().filter_map(|address| match address {
-            Address::Dns { host, .. } => Some(host.as_str()),
-            Address::One(_) => None,
-        });
-        let named = self.addresses.iter().any(|address| matches!(address, Address::One(one) if one == uri));
-        names.next().filter(|_| !named)
-    }
-
     /// Looks names up again and again. A name that cannot be looked up leaves all as it is.
     async fn keep_current(self, all: Arc<ArcSwap<Vec<Arc<Endpoint>>>>) {
         let mut well = true;
         loop {
-            match self.look_up().await.and_then(|uris| self.endpoints(uris, &all.load())) {
+            match self.look_up().await.and_then(|found| self.endpoints(found, &all.load())) {
                 Ok(found) => {
                     let changed = found.iter().map(|endpoint| &endpoint.uri).ne(all.load().iter().map(|own| &own.uri));
                     if changed {
-                        tracing::info!(engines = ?found.iter().map(|endpoint| &endpoint.uri).collect::<Vec<_>>(), "engines found");
+                        let uris = found.iter().map(|endpoint| &endpoint.uri).collect::<Vec<_>>();
+                        tracing::info!(engines = ?uris, "engines found");
                         self.metrics.engines.set(found.len() as i64);
                         all.store(Arc::new(found));
                     }
@@ -185,19 +179,19 @@ impl Finder {
         }
     }
 
-    async fn look_up(&self) -> Result<BTreeSet<String>> {
+    async fn look_up(&self) -> Result<Found> {
         let scheme = if self.authority.is_some() { "https" } else { "http" };
-        let mut uris = BTreeSet::new();
+        let mut all = Found::new();
         for address in &self.addresses {
             match address {
-                Address::One(uri) => drop(uris.insert(uri.clone())),
+                Address::One(uri) => drop(all.insert(uri.clone(), None)),
                 Address::Dns { host, port } => {
                     let found = tokio::net::lookup_host((host.as_str(), *port)).await.with_context(|| host.clone())?;
-                    uris.extend(found.map(|address| format!("{scheme}://{address}")));
+                    all.extend(found.map(|address| (format!("{scheme}://{address}"), Some(host.clone()))));
                 }
             }
         }
-        Ok(uris)
+        Ok(all)
     }
 }
 

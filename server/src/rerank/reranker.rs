@@ -25,8 +25,8 @@ const CAPACITY: usize = 1024;
 const MOST_ROWS: usize = 16;
 /// Longest wait of a request for its run; what takes longer is broken.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Kept of the request's time for the answer.
-const RESERVE: Duration = Duration::from_millis(3);
+/// Share of the time left that a request waits for its run; the rest is for the answer.
+const SHARE: f64 = 2.0 / 3.0;
 /// First and longest pause between attempts to open the re-ranker again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
@@ -117,8 +117,8 @@ impl Runner {
         let queued = Instant::now();
         let (reply, answer) = oneshot::channel();
         self.jobs.try_send(Job { row, queued, reply }).map_err(|_| NotRun)?;
-        let until = (queued + PATIENCE).min(deadline.checked_sub(RESERVE).unwrap_or(queued));
-        tokio::time::timeout_at(until.into(), answer).await.map_err(|_| NotRun)?.map_err(|_| NotRun)
+        let patience = deadline.saturating_duration_since(queued).mul_f64(SHARE).min(PATIENCE);
+        tokio::time::timeout(patience, answer).await.map_err(|_| NotRun)?.map_err(|_| NotRun)
     }
 }
 

@@ -73,6 +73,8 @@ pub struct Reranked {
     pub evidence: Option<Evidence>,
     /// Name of the style that was applied.
     pub style: Option<String>,
+    /// What the caller should know of it, in words.
+    pub notes: Vec<String>,
     /// The wait for an engine, if one was asked.
     pub engine: Option<Duration>,
     /// The re-ranker's queue and run, if it ran.
@@ -150,6 +152,7 @@ impl Stage {
             logits: None,
             evidence: None,
             style: None,
+            notes: Vec::new(),
             engine: None,
             rerank: None,
         };
@@ -171,6 +174,9 @@ impl Stage {
             }
         }
         self.apply(subject, &candidates, &mut reranked).await;
+        if subject.style.is_some() && reranked.style.is_none() {
+            reranked.notes.push("style: not applied".to_owned());
+        }
         Ok(reranked)
     }
 
@@ -251,6 +257,10 @@ impl Stage {
             reranked.logits = Some(logits);
             reranked.style = subject.style.as_ref().map(|style| style.name.clone());
             reranked.rerank = Some(started.elapsed());
+            let (prior, model) = (&reranker.metadata.prior, &subject.model.metadata.name);
+            if prior != model {
+                reranked.notes.push(format!("re-ranker: learnt on the moves of `{prior}`, not of `{model}`"));
+            }
             if reranked.evidence.is_some() {
                 reranked.outcome = Outcome::Applied;
             }

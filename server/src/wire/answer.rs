@@ -35,9 +35,7 @@ pub fn response(query: &Query, reply: &Reply, reranked: &Reranked, model: &Model
     let [win, draw, loss] = outlook.wdl.map_or([None; 3], |wdl| wdl.map(Some));
     let mut conditions = conditions(query, model.encoding);
     conditions.style = reranked.style.clone().unwrap_or_default();
-    if query.rerank.style.is_some() && reranked.style.is_none() {
-        conditions.notes.push("style: not applied".to_owned());
-    }
+    conditions.notes.extend(reranked.notes.iter().cloned());
     v1::PredictResponse {
         moves: moves.into_iter().map(&mut predicted).collect(),
         outlook: Some(v1::Outlook { expected_score: outlook.expected_score, win, draw, loss }),

@@ -1,6 +1,7 @@
 //! A real server on free ports, in this process.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+pub(crate) mod asking;
 mod chaos;
 mod process;
 mod sidecar;

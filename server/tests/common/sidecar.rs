@@ -70,6 +70,11 @@ impl Sidecar {
     }
 
     pub(crate) fn start_at(address: SocketAddr, act: Act) -> Self {
+        Sidecar::start_with(address, act, tonic::transport::Server::builder())
+    }
+
+    /// With this server, such as one with a certificate.
+    pub(crate) fn start_with(address: SocketAddr, act: Act, mut server: tonic::transport::Server) -> Self {
         let (act, seen) = (Arc::new(Mutex::new(act)), Arc::<Seen>::default());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let service = EngineServiceServer::new(Actor { act: Arc::clone(&act), seen: Arc::clone(&seen) });
@@ -78,7 +83,7 @@ impl Sidecar {
         let address = listener.local_addr().unwrap();
         runtime.spawn(async move {
             let incoming = TcpIncoming::from(tokio::net::TcpListener::from_std(listener).unwrap());
-            tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await.unwrap();
+            server.add_service(service).serve_with_incoming(incoming).await.unwrap();
         });
         Sidecar { address, act, seen, runtime: Some(runtime) }
     }
