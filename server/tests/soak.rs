@@ -48,7 +48,7 @@ impl Target for Mixed {
 }
 
 fn seconds() -> f64 {
-    std::env::var("SOAK_SECONDS").map_or(44.0, |seconds| seconds.parse().unwrap())
+    std::env::var("SOAK_SECONDS").map_or(42.0, |seconds| seconds.parse().unwrap())
 }
 
 /// Requests that differ in the ratings and the clocks.
@@ -85,7 +85,7 @@ async fn nothing_fails_and_nothing_grows() {
     let model = folder.path().join("a.onnx");
     let embedded = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/zeitnot.onnx")).unwrap();
     std::fs::write(&model, &embedded).unwrap();
-    // A tenth of the players are strong enough for engines to be asked.
+    // A twentieth of the players is strong enough for engines to be asked.
     let (chaos, reranker) = (Chaos::start(), reranker_file());
     let mut flags = vec![
         "--watch-ms=0",
@@ -94,7 +94,7 @@ async fn nothing_fails_and_nothing_grows() {
         "--cache-mib=4",
         "--queue=8192",
     ];
-    flags.extend(["--rerank-rating=2330", &chaos.flag, "--reranker", reranker.to_str().unwrap()]);
+    flags.extend(["--rerank-rating=2415", &chaos.flag, "--reranker", reranker.to_str().unwrap()]);
     flags.extend(["--model", model.to_str().unwrap()]);
     let process = Arc::new(Process::start(&flags).await);
     let connect = Connect {
