@@ -31,14 +31,14 @@ lint: setup ## Check format, lints and documentation
 
 bench: setup ## Run the benchmarks; docs/benchmarks.md
 	$(CARGO) bench --profile release -p zeitnot-trainer
-	$(CARGO) bench --profile release -p zeitnot-server --bench saturation --bench replay
+	$(CARGO) bench --profile release -p zeitnot-server --bench saturation --bench replay --bench rerank
 	scripts/benchmarks.py
 
 bench-peers: setup ## Measure the server beside its peers; docs/benchmarks.md
 	scripts/peers/bench.sh
 	scripts/benchmarks.py
 
-soak: setup ## Ten minutes of load with reloads and cancellations (SOAK_SECONDS=600)
+soak: setup ## Ten minutes of load with reloads, cancellations and killed engines (SOAK_SECONDS=600)
 	SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --release -p zeitnot-server --test soak -- --nocapture
 
 fuzz: setup ## Fuzz every parser that faces the outside (FUZZ_SECONDS=60 each)

@@ -83,13 +83,32 @@ def replay(figures):
     ])
 
 
+def rerank(figures):
+    head = ["", "ms plain", "ms re-ranked", "ratio", "of it waiting for the sidecar", "of it the re-ranker"]
+    return table(head, [
+        [one["model"], f"{one['prior_milliseconds']:.2f}", f"{one['reranked_milliseconds']:.2f}", f"**{one['overhead_ratio']:.3f}**",
+         f"{one['of_it_waiting_for_the_sidecar_milliseconds']:.2f}", f"{one['of_it_reranker_milliseconds']:.2f}"]
+        for one in figures["models"]
+    ])
+
+
+def annotate(figures):
+    head = ["decisions/s, annotate", "decisions/s, plain engine", "ratio"]
+    return table(head, [[f"{figures['annotate_decisions_per_second']:.2f}", f"{figures['plain_decisions_per_second']:.2f}",
+                         f"**{figures['ratio']:.3f}**"]])
+
+
 def main():
+    reranked, annotated = read("rerank"), read("annotate")
     measured, replayed = read("peers"), read("replay")
     text = (DOCS / "benchmarks.in.md").read_text()
     values = {
         "saturation": saturation(), "models": models(), "peers": peers(measured), "overload": overload(measured),
         "replay": replay(replayed), "games": f"{replayed['games']:,}", "peer_rounds": measured["rounds"],
         "peer_seconds": f"{measured['seconds_a_step']:.0f}", "situations": f"{measured['situations']:,}",
+        "rerank": rerank(reranked), "rerank_rounds": reranked["rounds"], "annotate": annotate(annotated),
+        "annotate_decisions": annotated["decisions"], "annotate_depth": annotated["depth"],
+        "annotate_engine": annotated["engine"], "annotate_rounds": annotated["rounds"],
         "machine": measured["machine"], "onnxruntime": measured["onnxruntime"],
     }
     for name, value in values.items():

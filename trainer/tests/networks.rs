@@ -216,8 +216,12 @@ fn published_weights_become_a_model_and_a_checkpoint() {
     let file = folder.path().join("otter.safetensors");
     let network = Network::with_weights(&config, Device::Cpu, &weights).unwrap();
     // The published file also holds counters, which are not f32.
-    let mut tensors =
-        network.parameters.tensors().iter().map(|(name, tensor)| (name.clone(), tensor.shallow_clone())).collect::<Vec<_>>();
+    let mut tensors = network
+        .parameters
+        .tensors()
+        .iter()
+        .map(|(name, tensor)| (name.clone(), tensor.shallow_clone()))
+        .collect::<Vec<_>>();
     tensors.push(("board_encoder.stem.1.num_batches_tracked".into(), tch::Tensor::from(12i64)));
     tch::Tensor::write_safetensors(&tensors, &file).unwrap();
 

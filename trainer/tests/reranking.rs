@@ -28,17 +28,7 @@ const PRIOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/zeitnot.onnx
 /// Shards of random games, and evidence about them: at depth 2 a guess, at depth 4 the move played is best.
 fn evidence(folder: &Path) -> (PathBuf, PathBuf) {
     let data = common::shards(folder, 40);
-    let selection = Selection {
-        rating_from: 0,
-        rating_to: 4000,
-        sites: Vec::new(),
-        from_ply: 0,
-        per_game: 20,
-        per_player: 0,
-        limit: 0,
-        strongest_first: false,
-        seed: 1,
-    };
+    let selection = Selection { per_game: 20, per_player: 0, ..Selection::default() };
     let plan = Plan::read(&data, &selection).unwrap();
     let decisions = plan.places(0, plan.len()).map(|place| plan.decision(place).unwrap()).collect::<Vec<_>>();
     let games = decisions.iter().map(|(game, decision)| (game.id.clone(), game.site.clone(), decision.ply));
@@ -83,6 +73,7 @@ fn options(data: &Path, evidence: &Path, out: &Path) -> train::Options {
         config: Some(config),
         data: data.to_owned(),
         evidence: vec![evidence.to_owned()],
+        unscored: 0,
         model: PRIOR.into(),
         out: out.to_owned(),
         init: None,
@@ -206,7 +197,11 @@ fn a_style_is_fitted(folder: &Path) {
 }
 
 fn a_warm_start_goes_on(data: &Path, evidence: &Path, folder: &Path, before: f64) {
-    let warm = train::Options { init: Some(folder.join("with")), ..options(data, evidence, &folder.join("warm")) };
+    let warm = train::Options {
+        init: Some(folder.join("with")),
+        unscored: 50,
+        ..options(data, evidence, &folder.join("warm"))
+    };
     let trained = train::run(&warm, &AtomicBool::new(false)).unwrap();
     assert!(trained.nll < before, "{} {before}", trained.nll);
     let error = train::run(&warm, &AtomicBool::new(true)).unwrap_err().to_string();

@@ -46,6 +46,22 @@ pub struct Selection {
     pub seed: u64,
 }
 
+impl Default for Selection {
+    fn default() -> Self {
+        Selection {
+            rating_from: 0,
+            rating_to: 4000,
+            sites: Vec::new(),
+            from_ply: 0,
+            per_game: 8,
+            per_player: 200,
+            limit: 0,
+            strongest_first: false,
+            seed: 1,
+        }
+    }
+}
+
 /// A decision: number of the game, ply.
 pub type Place = (u32, u16);
 
@@ -169,17 +185,7 @@ mod tests {
     }
 
     fn selection() -> Selection {
-        Selection {
-            rating_from: 0,
-            rating_to: 4000,
-            sites: Vec::new(),
-            from_ply: 10,
-            per_game: 4,
-            per_player: 0,
-            limit: 0,
-            strongest_first: false,
-            seed: 1,
-        }
+        Selection { from_ply: 10, per_game: 4, per_player: 0, ..Selection::default() }
     }
 
     fn games() -> Vec<GameRecord> {

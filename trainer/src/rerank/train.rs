@@ -25,7 +25,10 @@ use super::{
     loss::Rows,
 };
 use crate::{
-    annotate::manifest::Manifest,
+    annotate::{
+        manifest::Manifest,
+        plan::{Plan, Selection},
+    },
     train::{
         eager::Parameters,
         optimizer::{Optimizer, OptimizerConfig},
@@ -47,6 +50,9 @@ pub struct Options {
     /// Folders of evidence about them, as `annotate` writes them
     #[arg(long, required = true, num_args = 1..)]
     pub evidence: Vec<PathBuf>,
+    /// Decisions of the games without evidence to train on, too: for styles, and for doing without an engine
+    #[arg(long, default_value_t = 0)]
+    pub unscored: usize,
     /// The prior, an ONNX file: the one that `annotate` had
     #[arg(long)]
     pub model: PathBuf,
@@ -170,10 +176,11 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Trained> {
         recipe.training.depths.clone_from(&options.depths);
     }
     let mut prior = Prior::open(&options.model)?;
-    let known = prior.join(&options.data, &options.evidence)?;
+    let mut known = prior.join(&options.data, &options.evidence)?;
     if known.is_empty() {
         bail!("the evidence holds no decision");
     }
+    known.extend(unscored(&mut prior, options)?);
     let engines =
         options.evidence.iter().map(|folder| Ok(Manifest::read(folder)?.engine)).collect::<Result<Vec<_>>>()?;
     let players = players(&known, recipe.training.style_from);
@@ -197,6 +204,17 @@ pub fn run(options: &Options, stop: &AtomicBool) -> Result<Trained> {
     };
     kept::write(&options.out, &about, &run.parameters, &known)?;
     Ok(trained)
+}
+
+/// Decisions without evidence, at random; of busy players more than of others, so that their styles can be learnt.
+fn unscored(prior: &mut Prior, options: &Options) -> Result<Vec<Known>> {
+    if options.unscored == 0 {
+        return Ok(Vec::new());
+    }
+    let selection = Selection { limit: options.unscored, per_game: 20, per_player: 1000, ..Selection::default() };
+    let plan = Plan::read(&options.data, &selection)?;
+    let decisions = plan.places(0, plan.len()).map(|place| plan.decision(place)).collect::<Result<Vec<_>>>()?;
+    prior.without_evidence(decisions)
 }
 
 /// New weights, or those of another re-ranker. Its players' styles are not taken over: their numbers differ.
