@@ -1,29 +1,26 @@
-//! Re-ranking with real engines, where they are installed: conventions of moves, sides and scores hold end to end.
+//! Re-ranking through the real sidecar: with real engines, where they are installed, conventions of moves, sides and scores
+//! hold end to end; with the engine that misbehaves on demand, no prediction fails.
 #![allow(missing_docs, clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod common;
 
 use std::{
     path::{Path, PathBuf},
+    process::Command,
     time::Duration,
 };
 
 use common::{
     Server,
-    asking::{ask, server_with},
+    asking::{GAME, ask, server_with, until},
     strong,
 };
-use shakmaty::{CastlingMode, Chess, fen::Fen, uci::UciMove};
-use tonic::{Request, Response, Status, transport::server::TcpIncoming};
-use zeitnot_proto::{
-    engine::v1::{
-        CandidateScore, EvaluateCandidatesRequest, EvaluateCandidatesResponse, GetEngineRequest, GetEngineResponse,
-        candidate_score,
-        engine_service_server::{EngineService, EngineServiceServer},
-    },
-    v1::{Evidence, Position, PredictRequest, PredictResponse, Rerank, RerankMode, RerankStatus, evidence::Score},
+use tokio::sync::oneshot;
+use tonic::Request;
+use zeitnot_engine::config::Config;
+use zeitnot_proto::v1::{
+    Evidence, Position, PredictRequest, PredictResponse, Rerank, RerankMode, RerankStatus, evidence::Score,
 };
-use zeitnot_uci::{EngineConfig, Limits, Pool, Search};
 
 /// The engine by this name that `scripts/setup.sh` installs.
 fn engine(name: &str) -> Option<PathBuf> {
@@ -34,52 +31,28 @@ fn engine(name: &str) -> Option<PathBuf> {
     path.exists().then_some(path)
 }
 
-/// The thinnest sidecar there can be.
-struct Thin(Pool);
-
-#[tonic::async_trait]
-impl EngineService for Thin {
-    async fn evaluate_candidates(
-        &self,
-        request: Request<EvaluateCandidatesRequest>,
-    ) -> Result<Response<EvaluateCandidatesResponse>, Status> {
-        let asked = request.into_inner();
-        let position: Chess = asked.fen.parse::<Fen>().unwrap().into_position(CastlingMode::Standard).unwrap();
-        let to_move = |uci: &String| uci.parse::<UciMove>().unwrap().to_move(&position).unwrap();
-        let candidates = asked.candidates.iter().map(to_move).collect();
-        let limits = asked.limits.unwrap();
-        let movetime = limits.movetime.map(|time| Duration::try_from(time).unwrap());
-        let limits = Limits { depth: (limits.depth > 0).then_some(limits.depth), nodes: None, movetime };
-        let deadline = Some(tokio::time::Instant::now() + Duration::from_secs(20));
-        let found = self.0.evaluate(Search { position, candidates, limits, fresh: true }, deadline).await;
-        let found = found.map_err(|error| Status::unavailable(error.to_string()))?;
-        let scores = asked.candidates.into_iter().zip(found.lines).map(|(uci, line)| CandidateScore {
-            uci,
-            score: line.as_ref().map(|line| match line.score {
-                zeitnot_uci::Score::Centipawns(cp) => candidate_score::Score::Centipawns(cp),
-                zeitnot_uci::Score::Mate(moves) => candidate_score::Score::Mate(moves),
-            }),
-            rank: line.as_ref().map_or(0, |line| line.rank),
-            depth: line.map_or(0, |line| line.depth),
-        });
-        let scores = scores.collect();
-        Ok(Response::new(EvaluateCandidatesResponse { scores, complete: found.complete, ..Default::default() }))
+/// The engine that misbehaves on demand, built where it is absent.
+fn fake_engine() -> PathBuf {
+    let path = Path::new(common::BINARY).with_file_name("zeitnot-fake-engine");
+    if !path.exists() {
+        let build = ["build", "--release", "-p", "zeitnot-uci", "--bin", "zeitnot-fake-engine"];
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        assert!(Command::new(cargo).args(build).status().unwrap().success() && path.exists());
     }
-
-    async fn get_engine(&self, _: Request<GetEngineRequest>) -> Result<Response<GetEngineResponse>, Status> {
-        Ok(Response::new(GetEngineResponse::default()))
-    }
+    path
 }
 
-async fn server(engine: PathBuf) -> Server {
-    let pool = Pool::start(EngineConfig::new(engine), 1, 16).await.unwrap();
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let flag = format!("--engines=http://{}", listener.local_addr().unwrap());
-    let service = EngineServiceServer::new(Thin(pool));
-    tokio::spawn(
-        tonic::transport::Server::builder().add_service(service).serve_with_incoming(TcpIncoming::from(listener)),
-    );
-    server_with(&flag).await
+/// A sidecar in this process, and a server that asks it. The sidecar ends with the sender.
+async fn server(config: Config) -> (Server, oneshot::Sender<()>) {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let config = Config { listen: any, admin_listen: any, processes: 1, drain_delay_ms: 0, ..config };
+    let listeners = zeitnot_engine::server::Listeners::bind(&config).await.unwrap();
+    let flag = format!("--engines=http://{}", listeners.grpc_address().unwrap());
+    let (stop, stopped) = oneshot::channel();
+    tokio::spawn(zeitnot_engine::server::run(config, listeners, async move { drop(stopped.await) }));
+    let server = server_with(&flag).await;
+    until(&server, RerankStatus::Applied).await;
+    (server, stop)
 }
 
 async fn ask_at(server: &Server, fen: &str) -> PredictResponse {
@@ -99,7 +72,7 @@ fn evidence(answer: &PredictResponse, uci: &str) -> Evidence {
 async fn engines_and_server_mean_the_same_by_moves_sides_and_scores() {
     for name in ["stockfish", "ethereal"] {
         let Some(path) = engine(name) else { continue };
-        let server = server(path).await;
+        let (server, _sidecar) = server(Config { program: Some(path), ..Config::default() }).await;
         let mate = ask_at(&server, "6k1/5ppp/8/8/8/8/5PPP/R5K1 w - - 0 1").await;
         assert_eq!(evidence(&mate, "a1a8").score, Some(Score::Mate(1)), "{name}");
         assert_eq!((evidence(&mate, "a1a8").rank, evidence(&mate, "a1a8").loss), (1, 0));
@@ -119,4 +92,50 @@ async fn engines_and_server_mean_the_same_by_moves_sides_and_scores() {
         let passing = ask_at(&server, "4k3/8/8/3pP3/8/8/8/4K3 w - d6 0 2").await;
         assert!(evidence(&passing, "e5d6").depth > 0, "{name}: the right to capture in passing is told");
     }
+}
+
+#[tokio::test]
+async fn no_fault_of_an_engine_behind_a_sidecar_fails_a_prediction() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |name: &str| {
+        std::fs::write(folder.path().join("unfinished"), name).unwrap();
+        std::fs::rename(folder.path().join("unfinished"), folder.path().join("mode")).unwrap();
+    };
+    mode("normal");
+    let args = vec!["--mode-file".to_owned(), folder.path().join("mode").to_str().unwrap().to_owned()];
+    let program = Some(fake_engine());
+    let config = Config { program, args, stop_limit_ms: 200, cache_entries: 0, ..Config::default() };
+    let (server, sidecar) = server(config).await;
+    let faults = [
+        "hang-search",
+        "hang-late",
+        "crash-search",
+        "flood",
+        "endless-line",
+        "illegal-pv",
+        "wrong-side",
+        "illegal-best",
+        "nonsense-score",
+        "huge-score",
+        "ignores-searchmoves",
+        "single-line",
+        "slow",
+        "partial",
+        "crash-start",
+    ];
+    for fault in faults {
+        mode(fault);
+        for _ in 0..3 {
+            let mut asked = Request::new(strong(&GAME));
+            asked.set_timeout(Duration::from_secs(4));
+            let answer = server.predictions().predict(asked).await.unwrap().into_inner();
+            let known = [RerankStatus::Applied, RerankStatus::SkippedEngineUnavailable];
+            assert!(known.contains(&answer.rerank_status()), "{fault}: {:?}", answer.rerank_status());
+            assert_eq!(answer.insight.is_some(), answer.rerank_status() == RerankStatus::Applied, "{fault}");
+        }
+        mode("normal");
+        until(&server, RerankStatus::Applied).await;
+    }
+    drop(sidecar);
+    until(&server, RerankStatus::SkippedEngineUnavailable).await;
 }
