@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The re-ranker's study: scripts/rerank-study.sh [WORK_FOLDER]. Annotates games of ../shared with two engines, trains
 # seed-paired re-rankers with and without the engine, judges them on held-out decisions, fits the allocation of searches,
-# and writes docs/studies/reranker*. Goes on where it stopped; from nothing it takes about three hours on two cores.
+# and writes docs/studies/reranker*. Goes on where it stopped; from nothing it takes about two hours on two cores.
 #   SHIP=1 also writes models/reranker.onnx, trained on all of the evidence.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -70,13 +70,13 @@ $train allocate --reranker "$work/depths/reranker.onnx" --model $prior --data "$
 # What is served: all of the evidence, several depths, styles.
 if [ ! -f "$work/served/reranker.onnx" ]; then
   $train train-reranker --config trainer/recipes/reranker.toml --model $prior --data "$work/train" --out "$work/served" \
-    --evidence "$work/stockfish-train-strong" "$work/stockfish-train-others" --license GPL-3.0-or-later \
+    --evidence "$work/stockfish-train-strong" "$work/stockfish-train-others" --unscored 40000 --license GPL-3.0-or-later \
     --trained-on "decisions of shared/games, scored by Stockfish 15.1 at depth 8"
 fi
 judge served --evidence "$work/stockfish-held-strong" "$work/stockfish-held-others" --depth 8 \
   --reranker "served=$work/served/reranker.onnx" --styles "$work/served/styles" --picture $studies/reranker-served.svg
 if [ "${SHIP:-}" = 1 ]; then
-  $train allocate --reranker "$work/served/reranker.onnx" --model $prior --data "$work/heldout" --depths 4,6,8 \
+  $train allocate --reranker "$work/served/reranker.onnx" --model $prior --data "$work/heldout" --depths 4,6,8,10 \
     --evidence "$work/stockfish-held-strong" --out models/reranker.onnx
 fi
 scripts/rerank_study.py

@@ -100,7 +100,7 @@ def identity(report):
             f"player {gain(row)}, n = {row['n']:,}, {row['players']} players.")
 
 
-def verdict(report, pairs_of):
+def verdict():
     rows = [find(read(f"pair-{engine}-{seed}"), engine)["over_first"] for engine in ENGINES for seed in SEEDS]
     sure = sum(row["gain_ci"][0] > 0 for row in rows)
     return (f"In {sure} of {len(rows)} pairs of engine and seed the whole 95% interval of the gain over the search-free twin "
@@ -110,11 +110,11 @@ def verdict(report, pairs_of):
 def main():
     text = (STUDIES / "reranker.in.md").read_text()
     served, allocation = read("served"), read("allocation")
-    errors = [one for report in [served] for one in report["rerankers"]]
+    errors = served["rerankers"]
     parts = {
         "pairs": pairs(), "families": families(), "depths": depths(), "slices": slices(served, "served"),
         "accuracy": accuracy(served, "served"), "frontier": frontier(allocation), "identity": identity(served),
-        "verdict": verdict(served, None), "coverage": f"{served['coverage']:.2f}%",
+        "verdict": verdict(), "coverage": f"{served['coverage']:.2f}%",
         "mass": f"{max(one['mass_error'] for one in errors):.1e}", "rest": f"{max(one['rest_error'] for one in errors):.1e}",
         "fitted": f"{allocation['fitted']:,}", "measured": f"{allocation['n']:,}",
         "correlation": ", ".join(f"depth {depth}: {value:.2f}" for depth, value in allocation["correlation"]),

@@ -65,9 +65,9 @@ pub fn ranks(scores: &[Option<Score>]) -> Vec<Option<u32>> {
 /// What a coach reads from scores and probabilities of the same moves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Insight {
-    /// Mean loss in centipawns over the scored moves, weighted by probability.
+    /// Sum over the scored moves of probability times loss, in centipawns.
     pub expected_loss: f32,
-    /// Probability, among the scored moves, of one that costs at least [`BLUNDER`] of the expected score.
+    /// Sum of the probabilities of the scored moves that cost at least [`BLUNDER`] of the expected score.
     pub blunder_probability: f32,
     /// Place of the most probable blunder.
     pub likely_mistake: Option<usize>,
@@ -97,7 +97,7 @@ impl Insight {
             }
         }
         Some(Insight {
-            expected_loss: if covered > 0.0 { loss / covered } else { 0.0 },
+            expected_loss: loss,
             blunder_probability: blunders,
             likely_mistake: likely.map(|(place, _)| place),
             best,
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!((insight.best, insight.likely_mistake), (1, Some(0)));
         assert!((insight.scored_probability - 0.85).abs() < 1e-6);
         assert!((insight.blunder_probability - 0.5).abs() < 1e-6);
-        assert!((insight.expected_loss - (0.5 * 400.0 + 0.1 * 50.0) / 0.85).abs() < 1e-3);
+        assert!((insight.expected_loss - (0.5 * 400.0 + 0.1 * 50.0)).abs() < 1e-3);
         assert_eq!(Insight::of(&[None, None], &[0.5, 0.5]), None);
         let harmless = Insight::of(&[Some(Centipawns(5)), Some(Centipawns(0))], &[0.4, 0.6]).unwrap();
         assert_eq!((harmless.blunder_probability, harmless.likely_mistake), (0.0, None));

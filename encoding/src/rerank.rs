@@ -62,6 +62,15 @@ impl Candidates {
         }
     }
 
+    /// The legal moves with these vocabulary indices, in this order; `None` when one of them is not legal.
+    pub fn named(indices: &[u16], logits: &[f32], chosen: &[u16]) -> Option<Self> {
+        let logs = log_softmax(logits);
+        let place = |index: &u16| indices.iter().position(|own| own == index);
+        let places = chosen.iter().map(place).collect::<Option<Vec<_>>>()?;
+        let log_probabilities = places.iter().map(|&place| logs.get(place).copied()).collect::<Option<_>>()?;
+        Some(Candidates { places, indices: chosen.to_vec(), log_probabilities })
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.places.len()
@@ -250,6 +259,9 @@ mod tests {
     fn candidates_are_the_most_probable_moves_equals_by_index() {
         let candidates = Candidates::of(&[30, 10, 20], &[0.0, 2.0, 1.0]);
         assert_eq!((candidates.places, candidates.indices), (vec![1, 2, 0], vec![10, 20, 30]));
+        let named = Candidates::named(&[30, 10, 20], &[0.0, 200.0, 1.0], &[20, 10]).unwrap();
+        assert_eq!((named.places, named.log_probabilities), (vec![2, 1], vec![LEAST, 0.0]));
+        assert_eq!(Candidates::named(&[30, 10], &[0.0, 2.0], &[11]), None);
         let many = (0..40).collect::<Vec<u16>>();
         assert_eq!(Candidates::of(&many, &[1.0; 40]).indices, (0..16).collect::<Vec<u16>>());
         assert!(Candidates::of(&[], &[]).is_empty());

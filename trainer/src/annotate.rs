@@ -28,7 +28,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use futures_util::{Stream, StreamExt, stream};
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant as TokioInstant};
 use zeitnot_encoding::{Batch, LegalMoves, decode, rerank::Candidates};
 use zeitnot_inference::{Device, Runtime, Session, SessionOptions};
 use zeitnot_uci::{EngineConfig, Limits, Pool, Search, UciError};
@@ -38,6 +38,8 @@ use crate::record::{Decision, GameRecord};
 
 /// Searches of one position before it is given up.
 const ATTEMPTS: usize = 3;
+/// How long one search may take, with the time until a crashed engine is there again.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Options of `annotate`.
 #[derive(Args, Clone, Debug)]
@@ -139,9 +141,9 @@ async fn annotate(options: &Options, plan: Arc<Plan>, stop: &Arc<AtomicBool>) ->
         engines => engines,
     };
     let pool = Pool::start(engine(options), engines, 2 * engines).await.context("the engine does not start")?;
-    let session = open(options)?;
+    let (session, model) = open(options)?;
     std::fs::create_dir_all(&options.out).with_context(|| format!("cannot create {}", options.out.display()))?;
-    Manifest::of(options, &plan, session.metadata(), &pool.info().name).settle(&options.out)?;
+    Manifest::of(options, &plan, model, &pool.info().name).settle(&options.out)?;
 
     let size = options.shard_decisions as usize;
     let mine = (0..plan.len().div_ceil(size)).filter(|shard| shard % options.of == options.index).collect::<Vec<_>>();
@@ -151,7 +153,7 @@ async fn annotate(options: &Options, plan: Arc<Plan>, stop: &Arc<AtomicBool>) ->
     let mut report = Report { earlier: there.len(), ..Report::default() };
     let waiting = ask_prior(session, plan, missing, size, Arc::clone(stop));
     let searches = waiting.map(|task| score(&pool, task, limits(options))).buffered(2 * engines);
-    let written = write(options, searches, &mut report, &bar).await;
+    let written = write(options, searches, &mut report, &bar, stop).await;
     bar.finish_and_clear();
     pool.shutdown().await;
     written?;
@@ -176,9 +178,12 @@ fn limits(options: &Options) -> Limits {
     }
 }
 
-fn open(options: &Options) -> Result<Session> {
+/// The prior, and what the manifest says of it.
+fn open(options: &Options) -> Result<(Session, manifest::Model)> {
     let runtime = Runtime::load(None)?;
-    Ok(Session::open(&runtime, &options.model, SessionOptions { device: Device::Cpu, threads: 1 })?)
+    let session = Session::open(&runtime, &options.model, SessionOptions { device: Device::Cpu, threads: 1 })?;
+    let model = manifest::Model::of(&options.model, session.metadata())?;
+    Ok((session, model))
 }
 
 fn bar(plan: &Plan, size: usize, missing: &[usize]) -> Result<ProgressBar> {
@@ -275,6 +280,8 @@ enum Scored {
     End(usize),
 }
 
+/// Scores a decision. One whose every search makes the engine talk nonsense stays without scores, which depends on nothing but
+/// the position; when an engine is killed or cannot be had, nothing is written that another run would not write.
 async fn score(pool: &Pool, task: Result<Task>, limits: Limits) -> Result<Scored> {
     let Searching { mut evidence, search } = match task? {
         Task::Search(searching) => *searching,
@@ -282,26 +289,22 @@ async fn score(pool: &Pool, task: Result<Task>, limits: Limits) -> Result<Scored
     };
     let search = Search { limits, ..search };
     for attempt in 1..=ATTEMPTS {
-        match pool.evaluate(search.clone(), None).await {
-            Ok(evaluation) => {
+        match pool.evaluate(search.clone(), Some(TokioInstant::now() + PATIENCE)).await {
+            Ok(evaluation) if evaluation.complete => {
                 evidence.searches = shard::searches(&evaluation);
                 break;
             }
+            Ok(_) => bail!("the search of game {}, ply {} took too long", evidence.game_id, evidence.ply),
             Err(error) => {
-                tracing::warn!(%error, attempt, game = evidence.game_id, ply = evidence.ply, "the search failed");
-                give_up_on(&error)?;
+                let (game, ply) = (&evidence.game_id, evidence.ply);
+                tracing::warn!(%error, attempt, game, ply, "the search failed");
+                if attempt == ATTEMPTS && !matches!(error, UciError::Lied(_)) {
+                    return Err(error).with_context(|| format!("game {game}, ply {ply} cannot be scored"));
+                }
             }
         }
     }
     Ok(Scored::Row(Box::new(evidence)))
-}
-
-/// An error that another attempt cannot mend.
-fn give_up_on(error: &UciError) -> Result<()> {
-    match error {
-        UciError::Closed => bail!("the engine is gone"),
-        _ => Ok(()),
-    }
 }
 
 async fn write(
@@ -309,11 +312,15 @@ async fn write(
     scored: impl Stream<Item = Result<Scored>>,
     report: &mut Report,
     bar: &ProgressBar,
+    stop: &AtomicBool,
 ) -> Result<()> {
     let mut scored = std::pin::pin!(scored);
     let mut rows: Vec<Evidence> = Vec::new();
     let started = Instant::now();
     while let Some(next) = scored.next().await {
+        if stop.load(Ordering::Relaxed) {
+            break; // What is searched is given up with the stream.
+        }
         match next? {
             Scored::Row(row) => {
                 bar.inc(1);

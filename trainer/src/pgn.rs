@@ -111,6 +111,17 @@ struct Tags {
     variant: Option<String>,
     set_up: bool,
     result: Option<Outcome>,
+    /// The path of the game's address, when `Site` is one.
+    link: String,
+}
+
+/// `Site` as the host and path of an address, as lichess writes it for each game; else as it is, without a path.
+fn site(text: &str) -> (String, String) {
+    let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match address.map(|address| address.split_once('/').unwrap_or((address, ""))) {
+        Some((host, path)) => (host.trim_start_matches("www.").to_owned(), path.to_owned()),
+        None => (text.to_owned(), String::new()),
+    }
 }
 
 /// Moves of the game being read.
@@ -133,7 +144,7 @@ impl Visitor for GameVisitor {
         let game = &mut tags.game;
         match name {
             b"GameId" => game.id = text(),
-            b"Site" => game.site = text(),
+            b"Site" => (game.site, tags.link) = site(&text()),
             b"Event" => game.event = text(),
             b"UTCDate" => game.date = text(),
             b"Date" if game.date.is_empty() => game.date = text(),

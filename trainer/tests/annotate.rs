@@ -91,8 +91,10 @@ fn a_run_killed_five_times_ends_with_the_shards_of_an_undisturbed_one() {
 
     // Two machines share the work; together they write the same.
     let shared = folder.path().join("shared");
-    for index in ["0", "1"] {
-        assert!(finish(annotate(&engine, &data, &shared, &["--index", index, "--of", "2"])).0);
+    let machines = ["0", "1"].map(|index| annotate(&engine, &data, &shared, &["--index", index, "--of", "2"]));
+    for machine in machines {
+        let (ended, errors) = finish(machine);
+        assert!(ended, "{errors}");
     }
     assert_eq!(shards(&shared), expected);
 }
@@ -122,7 +124,7 @@ fn evidence_is_about_the_priors_candidates_and_other_options_need_another_folder
     );
 
     let manifest = Manifest::read(&out).unwrap();
-    assert!(manifest.engine.starts_with("Stockfish") && manifest.model.starts_with("zeitnot"), "{manifest:?}");
+    assert!(manifest.engine.starts_with("Stockfish") && manifest.model.name.starts_with("zeitnot"), "{manifest:?}");
     let (ended, errors) = finish(annotate(&engine, &data, &out, &["--limit", "41"]));
     assert!(!ended && errors.contains("choose another --out"), "{errors}");
     let (ended, errors) = finish(annotate(Path::new("/nowhere/engine"), &data, &folder.path().join("none"), &[]));

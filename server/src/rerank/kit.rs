@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The embedded re-ranker.
-const EMBEDDED: Option<&[u8]> = None;
+const EMBEDDED: Option<&[u8]> = Some(include_bytes!("../../../models/reranker.onnx"));
 const EMBEDDED_NAME: &str = "the embedded re-ranker";
 /// Most that a residual may differ between a run of one row and a run of several.
 const TOLERANCE: f32 = 0.01;

@@ -7,8 +7,10 @@ use clap::Args;
 use rand::{Rng, SeedableRng, seq::SliceRandom};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use shakmaty::Color;
 
+use super::manifest::hex;
 use crate::{
     record::{Decision, GameRecord},
     shard,
@@ -118,6 +120,17 @@ impl Plan {
     /// How many decisions there are.
     pub fn len(&self) -> usize {
         self.places.len()
+    }
+
+    /// Fingerprint of the decisions: their games, plies and order.
+    pub fn fingerprint(&self) -> String {
+        let mut digest = Sha256::new();
+        for &(number, ply) in &self.places {
+            let game = self.games.get(number as usize);
+            let (site, id) = game.map_or(("", ""), |game| (&game.site, &game.id));
+            digest.update(format!("{site}\n{id}\n{ply}\n"));
+        }
+        hex(&digest.finalize())
     }
 
     /// True when there is none.

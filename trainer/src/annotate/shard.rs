@@ -14,6 +14,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -92,14 +93,19 @@ pub fn path(folder: &Path, number: usize) -> PathBuf {
 /// When the disk does not take it.
 pub fn write(path: &Path, rows: &[Evidence]) -> Result<()> {
     let batch = to_batch(rows)?;
-    // Machines that share a folder by mistake must not share an unfinished file.
-    let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+    let temporary = temporary(path);
     let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::try_new(3)?)).build();
     let file = File::create(&temporary).with_context(|| temporary.display().to_string())?;
     let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties))?;
     writer.write(&batch)?;
     writer.into_inner()?.sync_all()?;
     fs::rename(&temporary, path).with_context(|| path.display().to_string())
+}
+
+/// A name for an unfinished file that no other machine uses, though all call their process 1.
+pub(super) fn temporary(path: &Path) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    path.with_extension(format!("{}-{now}.tmp", std::process::id()))
 }
 
 fn to_batch(rows: &[Evidence]) -> Result<RecordBatch> {

@@ -108,6 +108,12 @@ struct Case {
 ///
 /// When files cannot be read, or hold too few decisions.
 pub fn run(options: &Options) -> Result<Frontier> {
+    if !(options.ridge > 0.0 && options.ridge.is_finite()) {
+        bail!("--ridge {} is not above 0", options.ridge);
+    }
+    if !(0.0..=1.0).contains(&options.budget) {
+        bail!("--budget {} is not a share", options.budget);
+    }
     let mut prior = Prior::open(&options.model)?;
     let known = prior.join(&options.data, &options.evidence)?;
     let depths = options.depths.iter().copied().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>();
@@ -115,7 +121,8 @@ pub fn run(options: &Options) -> Result<Frontier> {
     let (fit, test): (Vec<_>, Vec<_>) = cases.iter().partition(|(half, _)| *half);
     let [fit, test] = [fit, test].map(|half| half.into_iter().map(|(_, case)| case).collect::<Vec<_>>());
     if fit.len() < 100 || test.len() < 100 {
-        bail!("{} and {} decisions in the halves are too few; 100 are needed", fit.len(), test.len());
+        let (fit, test) = (fit.len(), test.len());
+        bail!("{fit} and {test} decisions with evidence at each of the depths {depths:?} are too few; 100 are needed");
     }
     let mut allocator = learn(&fit, &depths, options.ridge);
     let fixed = fixed(&test, &depths);
@@ -124,7 +131,7 @@ pub fn run(options: &Options) -> Result<Frontier> {
     // The price is chosen on the half that the predictors know, so that the figures of the other stay honest.
     let most = fit.iter().filter_map(|case| case.depths.last()).map(|(nodes, _)| nodes).sum::<f64>() / fit.len() as f64;
     let affordable = prices.iter().rev().find(|&&price| spent(&allocator, price, &fit) <= options.budget * most);
-    allocator.price = affordable.copied().unwrap_or(0.0) as f32;
+    allocator.price = affordable.or(prices.first()).copied().unwrap_or_default() as f32;
     let frontier = Frontier {
         fitted: fit.len(),
         n: test.len(),
@@ -146,18 +153,18 @@ pub fn run(options: &Options) -> Result<Frontier> {
 fn cases(options: &Options, known: &[Known], depths: &[u8]) -> Result<Vec<(bool, Case)>> {
     let mut contestants = [Contestant::open("re-ranker", &options.reranker)?];
     let mut by_depth = Vec::new();
-    for &depth in [0].iter().chain(depths) {
+    for &depth in depths {
         by_depth.push(judge::judge(&mut contestants, known, depth)?);
     }
     let case = |(place, known): (usize, &Known)| {
         let at = |depth: usize| by_depth.get(depth)?.get(place)?.reranked.first().map(|own| own.nll);
         let searched = depths.iter().enumerate().map(|(number, &depth)| {
             let search = known.evidence.at(depth)?;
-            (search.depth == depth).then_some((search.nodes as f64, at(number + 1)?))
+            (search.depth == depth).then_some((search.nodes as f64, at(number)?))
         });
         let features = features(&known.candidates, known.indices.len(), known.history, &known.conditions);
         let case =
-            Case { features: features.map(f64::from).to_vec(), base: at(0)?, depths: searched.collect::<Option<_>>()? };
+            Case { features: features.map(f64::from).to_vec(), base: by_depth.first()?.get(place)?.prior, depths: searched.collect::<Option<_>>()? };
         // The pseudonyms are random, so that their bytes split the players.
         let half = known.player.1.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 2 == 0;
         Some((half, case))

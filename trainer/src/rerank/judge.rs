@@ -16,7 +16,7 @@ use super::known::Known;
 const BATCH: usize = 128;
 /// Probability below which a move counts as this improbable.
 const LEAST: f64 = 1e-9;
-/// Centipawns from which the prior's choice counts as refuted.
+/// Centipawns from which the prior's choice counts as refuted; scores beyond 1000 count as 1000.
 pub const REFUTED: u32 = 100;
 
 /// One decision under prior and re-rankers, with the engine's evidence at one depth.
@@ -51,7 +51,7 @@ pub struct Verdict {
     pub moved: f64,
 }
 
-/// Styles by player, as [`super::kept::player`] writes the name; those of other re-rankers are left out.
+/// Styles by player: `SITE-NAME` as `train-reranker` writes it, or the name alone as `fit-style` does.
 #[derive(Debug, Default)]
 pub struct Styles(HashMap<String, Style>);
 
@@ -60,7 +60,7 @@ impl Styles {
     ///
     /// # Errors
     ///
-    /// When a file is damaged, naming it.
+    /// When there is none, or a file is damaged or belongs to another re-ranker, naming it.
     pub fn read(folder: &Path, reranker: &str) -> Result<Self> {
         #[derive(Deserialize)]
         struct File {
@@ -80,16 +80,22 @@ impl Styles {
             let Ok(values) = <[f32; STYLE]>::try_from(file.values) else {
                 bail!("{}: a style has {STYLE} values", shown())
             };
-            if file.reranker == reranker {
-                styles.insert(file.player, values);
+            if file.reranker != reranker {
+                bail!("{}: the style belongs to {}, not to {reranker}", shown(), file.reranker);
             }
+            if styles.insert(file.player, values).is_some() {
+                bail!("{}: another file has a style of the same player", shown());
+            }
+        }
+        if styles.is_empty() {
+            bail!("{} holds no style", folder.display());
         }
         Ok(Styles(styles))
     }
 
     /// A player's style.
     pub fn of(&self, (site, name): &(String, String)) -> Option<&Style> {
-        self.0.get(&format!("{site}-{name}"))
+        self.0.get(&format!("{site}-{name}")).or_else(|| self.0.get(name))
     }
 }
 
@@ -103,6 +109,8 @@ pub struct Contestant {
     pub engine: bool,
     /// Styles to apply.
     pub styles: Styles,
+    /// Which of the contestants is the same without styles.
+    pub generic: Option<usize>,
 }
 
 impl Contestant {
@@ -113,7 +121,7 @@ impl Contestant {
     /// When it cannot be run.
     pub fn open(name: &str, path: &Path) -> Result<Self> {
         let session = Reranker::open(&Runtime::load(None)?, path, 2)?;
-        Ok(Contestant { name: name.to_owned(), session, engine: true, styles: Styles::default() })
+        Ok(Contestant { name: name.to_owned(), session, engine: true, styles: Styles::default(), generic: None })
     }
 }
 

@@ -56,6 +56,12 @@ pub fn player((site, name): &(String, String)) -> String {
     format!("{site}-{name}")
 }
 
+/// A player's name as that of a file, which the server takes for the style's.
+fn file_name(player: &str) -> String {
+    let fine = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+    player.chars().map(fine).collect::<String>().trim_start_matches('.').to_owned()
+}
+
 /// Writes all files, after a check that ONNX Runtime answers as tch does.
 ///
 /// # Errors
@@ -69,10 +75,14 @@ pub fn write(folder: &Path, about: &About, parameters: &Parameters, known: &[Kno
     write_atomically(&folder.join("reranker.json"), &serde_json::to_vec_pretty(about)?)?;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     known.iter().for_each(|known| *counts.entry(player(&known.player)).or_default() += 1);
+    let styles = folder.join("styles");
+    if styles.is_dir() {
+        std::fs::remove_dir_all(&styles)?; // Of an earlier training, which would pass for this one's.
+    }
     for (name, values) in styles_of(parameters, &about.players)? {
         let decisions = counts.get(&name).copied().unwrap_or_default();
         let style = StyleFile { reranker: about.name.clone(), player: name.clone(), decisions, values };
-        write_atomically(&folder.join("styles").join(format!("{name}.json")), &serde_json::to_vec(&style)?)?;
+        write_atomically(&styles.join(format!("{}.json", file_name(&name))), &serde_json::to_vec(&style)?)?;
     }
     let bytes = onnx::export_reranker(&about.recipe.network, &Weights::read(&weights)?, &metadata(about).entries())?;
     let sample = known.iter().take(64).collect::<Vec<_>>();

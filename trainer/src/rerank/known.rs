@@ -17,7 +17,10 @@ use zeitnot_encoding::{
 use zeitnot_inference::{Device, Metadata, Runtime, Session, SessionOptions};
 
 use crate::{
-    annotate::shard::{self as evidence, Evidence},
+    annotate::{
+        manifest::{Manifest, Model},
+        shard::{self as evidence, Evidence},
+    },
     record::{Decision, GameRecord},
     shard,
 };
@@ -111,6 +114,7 @@ impl Known {
 /// Runs a prior over decisions.
 pub struct Prior {
     session: Session,
+    model: Model,
 }
 
 impl Prior {
@@ -121,12 +125,19 @@ impl Prior {
     /// When it cannot be served.
     pub fn open(path: &Path) -> Result<Self> {
         let options = SessionOptions { device: Device::Cpu, threads: 2 };
-        Ok(Prior { session: Session::open(&Runtime::load(None)?, path, options)? })
+        let session = Session::open(&Runtime::load(None)?, path, options)?;
+        let model = Model::of(path, session.metadata())?;
+        Ok(Prior { session, model })
     }
 
     /// What the prior says of itself.
     pub fn metadata(&self) -> &Metadata {
         self.session.metadata()
+    }
+
+    /// Which file it is.
+    pub fn model(&self) -> &Model {
+        &self.model
     }
 
     /// Joins evidence with its games, in the order of the evidence.
@@ -137,6 +148,15 @@ impl Prior {
     pub fn join(&mut self, data: &Path, folders: &[PathBuf]) -> Result<Vec<Known>> {
         let mut rows = Vec::new();
         for folder in folders {
+            let made_with = Manifest::read(folder)?.model;
+            if made_with != self.model {
+                let (folder, theirs, ours) = (folder.display(), &made_with.name, &self.model.name);
+                bail!(
+                    "{folder}: the evidence was made with {theirs}, sha256 {}, not with {ours}, sha256 {}",
+                    made_with.sha256,
+                    self.model.sha256
+                );
+            }
             rows.extend(evidence::read_folder(folder)?);
         }
         let wanted =
@@ -145,7 +165,10 @@ impl Prior {
         for path in shard::list(data)? {
             let found = shard::read(&path)?.into_iter();
             for game in found.filter(|game| wanted.contains(&(game.site.as_str(), game.id.as_str()))) {
-                games.insert((game.site.clone(), game.id.clone()), game);
+                let key = (game.site.clone(), game.id.clone());
+                if let Some(twin) = games.insert(key, game) {
+                    bail!("{} has two games {} of {}", data.display(), twin.id, twin.site);
+                }
             }
         }
         let mut decisions = Vec::new();
@@ -197,7 +220,7 @@ impl Prior {
                 player: (game.site.clone(), game.player(position.turn()).name.clone()),
                 ply: decision.ply,
                 conditions: decision.situation.conditions,
-                history: decision.situation.history.len(),
+                history: self.session.encoding().told(&decision.situation).history,
                 candidates: candidates(&legal, &logits, evidence)?,
                 indices: legal.indices().to_vec(),
                 logits,
@@ -214,19 +237,11 @@ impl Prior {
 /// The prior's candidates, in the order in which the evidence has them: the prior's rounding differs a little between
 /// batches, so that neighbours may have changed places since.
 fn candidates(legal: &LegalMoves, logits: &[f32], evidence: &Evidence) -> Result<Candidates> {
-    let own = Candidates::of(legal.indices(), logits);
     if evidence.candidates.is_empty() {
-        return Ok(own);
+        return Ok(Candidates::of(legal.indices(), logits));
     }
-    let logs = softmax(logits.iter().copied()).into_iter().map(f32::ln).collect::<Vec<_>>();
-    let place = |index: &u16| legal.indices().iter().position(|own| own == index);
-    let places = evidence.candidates.iter().map(place).collect::<Option<Vec<_>>>();
-    let places = places.with_context(|| format!("the evidence of game {} has an illegal move", evidence.game_id))?;
-    let log = |place: &usize| logs.get(*place).copied().unwrap_or_default();
-    let theirs = places.iter().map(log).sum::<f32>();
-    let ours = own.log_probabilities.iter().sum::<f32>();
-    if places.len() != own.len() || (theirs - ours).abs() > 1.0 {
-        bail!("the evidence of game {}, ply {}, was made with another prior", evidence.game_id, evidence.ply);
-    }
-    Ok(Candidates { log_probabilities: places.iter().map(log).collect(), indices: evidence.candidates.clone(), places })
+    let named = Candidates::named(legal.indices(), logits, &evidence.candidates);
+    named.with_context(|| {
+        format!("the evidence of game {}, ply {}, has an illegal move", evidence.game_id, evidence.ply)
+    })
 }

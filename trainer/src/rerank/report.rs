@@ -95,6 +95,9 @@ pub fn run(
     let mut prior = Prior::open(model)?;
     let data = options.data.as_deref().context("--reranker needs --data, the shards of the games")?;
     let known = prior.join(data, &options.evidence)?;
+    if known.is_empty() {
+        bail!("the evidence holds no decision");
+    }
     let mut contestants = contestants(options)?;
     let judged = judge::judge(&mut contestants, &known, options.depth.unwrap_or(u8::MAX))?;
     let engines = options.evidence.iter().map(|folder| Ok(Manifest::read(folder)?.engine));
@@ -133,12 +136,14 @@ fn contestants(options: &Options) -> Result<Vec<Contestant>> {
                 (path.file_stem().unwrap_or_default().to_string_lossy().into_owned(), path)
             }
         };
+        let generic = Some(contestants.len());
         contestants.push(Contestant::open(&name, &path)?);
         contestants.push(Contestant { engine: false, ..Contestant::open(&format!("{name}, engine hidden"), &path)? });
         for folder in &options.styles {
-            let own = Contestant::open(&format!("{name}, styles"), &path)?;
+            let from = folder.file_name().unwrap_or_default().to_string_lossy();
+            let own = Contestant::open(&format!("{name}, {from}"), &path)?;
             let styles = Styles::read(folder, &own.session.metadata().name)?;
-            contestants.push(Contestant { styles, ..own });
+            contestants.push(Contestant { styles, generic, ..own });
         }
     }
     Ok(contestants)
@@ -158,10 +163,9 @@ fn figures(contestant: &Contestant, number: usize, known: &[Known], judged: &[Ju
         });
         (kind.to_owned(), gains.filter(|(_, gain)| gain.n > 0).collect())
     });
-    // Styles follow their re-ranker: with the evidence, without it, with the styles.
     let identity = both().filter_map(|(known, judged)| {
         contestant.styles.of(&known.player)?;
-        let (generic, own) = (judged.reranked.get(number.checked_sub(2)?)?, verdict(judged)?);
+        let (generic, own) = (judged.reranked.get(contestant.generic?)?, verdict(judged)?);
         Some(Pair { player: judged.player, nll: [generic.nll, own.nll], top: [generic.top, own.top] })
     });
     let identity = Gain::of(identity, samples);

@@ -77,11 +77,6 @@ impl Gain {
             top1: 100.0 * tops[1] / count,
         }
     }
-
-    /// Whether the interval is above 0.
-    pub fn is_sure(&self) -> bool {
-        self.gain_ci[0] > 0.0
-    }
 }
 
 fn relative([before, after]: [f64; 2]) -> f64 {
@@ -113,6 +108,12 @@ type Keep = Box<dyn Fn(&Known, &Judged) -> bool>;
 /// Decisions of one kind, by name.
 type Slice = (String, Keep);
 
+/// Whether a pseudonym belongs to the twentieth of the players of whom the shared collection has no game to train on.
+fn is_unseen(pseudonym: &str) -> bool {
+    let number = pseudonym.strip_prefix("p_").and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    number.is_some_and(|number| number.is_multiple_of(20))
+}
+
 /// The slices of each kind, in the order of reports.
 pub fn kinds() -> Vec<(&'static str, Vec<Slice>)> {
     let slice = |name: &str, keep: Keep| (name.to_owned(), keep);
@@ -140,6 +141,7 @@ pub fn kinds() -> Vec<(&'static str, Vec<Slice>)> {
         .zip(classes)
         .map(|(name, class)| slice(name, Box::new(move |known: &Known, _: &Judged| known.class == class)));
     vec![
+        ("player", vec![slice("in no training file", Box::new(|known, _| is_unseen(&known.player.1)))]),
         ("rating", rating.collect()),
         ("rank of the move played", rank.collect()),
         ("phase", phase.collect()),
@@ -166,7 +168,8 @@ mod tests {
         assert!((gain.gain - 25.0).abs() < 1e-9, "{gain:?}");
         assert!(gain.gain_ci[0].abs() < 1e-9 && (gain.gain_ci[1] - 100.0 / 3.0).abs() < 1e-9, "{gain:?}");
         assert_eq!((gain.prior_top1, gain.top1), (0.0, 100.0));
-        assert!(!gain.is_sure() && Gain::of((0..9).map(|i| pair(i, 2.0, 1.9)), 100).is_sure());
+        let all = Gain::of((0..9).map(|i| pair(i, 2.0, 1.9)), 100);
+        assert!(all.gain_ci.iter().all(|end| (end - 5.0).abs() < 1e-9), "{all:?}");
         assert_eq!(Gain::of(std::iter::empty(), 10), Gain::default());
     }
 }

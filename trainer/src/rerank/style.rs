@@ -91,6 +91,9 @@ pub struct Fitted {
 /// When games, evidence or re-ranker cannot be read, or hold too few decisions of the player.
 pub fn run(options: &Options) -> Result<Fitted> {
     let (about, parameters) = kept::read(&options.reranker)?;
+    if about.players.is_empty() {
+        bail!("{}: the re-ranker was trained without styles", options.reranker.display());
+    }
     let known = decisions(options)?;
     if known.len() < 50 {
         bail!("{} decisions of {} are too few; 50 are needed", known.len(), options.player);
@@ -112,6 +115,9 @@ pub fn run(options: &Options) -> Result<Fitted> {
         fitted.own,
         judged.len()
     );
+    if fitted.own > fitted.generic {
+        println!("the style is worse than none on these; more decisions or a larger --pull may help");
+    }
     let file = StyleFile {
         reranker: about.name.clone(),
         player: options.player.clone(),

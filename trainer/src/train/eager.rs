@@ -30,8 +30,9 @@ pub struct Parameters {
 impl Parameters {
     /// Random initial values, which depend on `seed` alone.
     pub fn new(specs: Vec<Spec>, device: Device, seed: i64) -> Self {
-        tch::manual_seed(seed);
         let named = |spec: &Spec| {
+            // By name, so that networks that differ in some tensors start alike in the others.
+            tch::manual_seed(seed ^ fingerprint(&spec.name));
             let tensor = initial(spec).to_device(device).set_requires_grad(spec.learnt);
             (spec.name.clone(), tensor)
         };
@@ -153,6 +154,12 @@ fn tensor(rows: usize, input: &Input, values: &Values) -> Tensor {
 /// The shape of an input with the batch axis before it.
 pub fn shape(rows: usize, input: &Input) -> Vec<i64> {
     std::iter::once(rows).chain(input.shape.iter().copied()).map(|size| size as i64).collect()
+}
+
+/// FNV-1a of a name.
+fn fingerprint(name: &str) -> i64 {
+    let mix = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, mix).cast_signed()
 }
 
 fn initial(spec: &Spec) -> Tensor {
