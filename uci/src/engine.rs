@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use shakmaty::{Chess, EnPassantMode, Move, Position, fen::Fen};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep_until, timeout, timeout_at},
-};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::{
     EngineConfig, Evaluation, Limits, Score, Search, UciError,
     collect::{About, Collector},
     info::{self, Output},
     process::Process,
+    reply::Stop,
 };
 
 /// Lines of one search beyond which the engine floods; Stockfish writes some hundred.
@@ -49,43 +47,6 @@ enum End {
     Hung,
     /// It scores moves that are no candidates, and was stopped.
     Unlisted,
-}
-
-/// When a search is stopped.
-pub(crate) struct Stop<'a> {
-    pub(crate) deadline: Option<Instant>,
-    /// Closed when the caller has gone.
-    pub(crate) reply: &'a mut Reply,
-}
-
-/// The caller, until it is answered.
-#[derive(Debug)]
-pub(crate) struct Reply(Option<oneshot::Sender<Result<Evaluation, UciError>>>);
-
-impl Reply {
-    pub(crate) fn new(sender: oneshot::Sender<Result<Evaluation, UciError>>) -> Self {
-        Reply(Some(sender))
-    }
-
-    /// Answers, unless that was done before.
-    pub(crate) fn send(&mut self, answer: Result<Evaluation, UciError>) {
-        if let Some(sender) = self.0.take() {
-            let _ = sender.send(answer); // The caller may have gone.
-        }
-    }
-
-    /// True when nobody waits for an answer any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.0.as_ref().is_none_or(oneshot::Sender::is_closed)
-    }
-
-    /// Ends when the caller goes; never once it is answered.
-    async fn closed(&mut self) {
-        match &mut self.0 {
-            Some(sender) => sender.closed().await,
-            None => std::future::pending().await,
-        }
-    }
 }
 
 /// What came of a search, and whether the engine can go on.

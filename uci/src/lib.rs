@@ -20,7 +20,7 @@
 //! - [`search`]: what is asked for and what comes of it.
 //! - `info`: the engine's lines; `collect`: from lines to scores.
 //! - `process`: the engine's process, its group and its bounded output.
-//! - `engine`: handshake and searches on one process.
+//! - `engine`: handshake and searches on one process; `reply`: whom a search is for.
 //! - `queue`: who is next; [`pool`]: the processes' tasks, respawn and backoff.
 //! - [`error`]: what can go wrong.
 
@@ -31,6 +31,7 @@ mod info;
 pub mod pool;
 mod process;
 mod queue;
+mod reply;
 pub mod search;
 
 pub use error::UciError;

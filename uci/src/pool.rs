@@ -18,8 +18,9 @@ use tokio::{
 
 use crate::{
     Evaluation, Limits, Search, UciError,
-    engine::{Engine, Names, Reply, Stop},
+    engine::{Engine, Names},
     queue::{Job, Queue},
+    reply::{Reply, Stop},
 };
 
 /// Longest wait before a process is started again.
@@ -210,29 +211,37 @@ impl Pool {
         }
     }
 
-    /// Ends: what waits fails, what is searched is given up, all processes die.
+    /// Ends: what waits fails, what is searched is given up, all processes are killed when it returns.
     pub async fn shutdown(&self) {
-        for task in self.close() {
-            let _ = task.await; // It was aborted, or has ended with the queue.
-        }
-    }
-
-    fn close(&self) -> Vec<JoinHandle<()>> {
         self.shared.queue.close();
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
-        tasks.iter().for_each(JoinHandle::abort);
-        tasks
+        for task in tasks {
+            let _ = task.await; // It has ended with the queue.
+        }
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        drop(self.close());
+        self.shared.queue.close(); // The tasks end with it.
     }
 }
 
-/// Keeps one process alive and lets it serve the queue.
-async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
+/// Serves the queue by one process until the queue is closed; then nothing of the process is left.
+async fn serve(shared: Arc<Shared>, engine: Option<Engine>) {
+    let mut task = JoinSet::new();
+    tokio::select! {
+        () = keep(&shared, &mut task, engine) => {}
+        () = shared.queue.closed() => {}
+    }
+    task.shutdown().await;
+}
+
+/// What a process's task ends with: whether it served any request, and what went wrong.
+type Ended = (bool, Option<UciError>);
+
+/// Keeps one process alive.
+async fn keep(shared: &Arc<Shared>, task: &mut JoinSet<Ended>, mut engine: Option<Engine>) {
     let mut backoff = shared.config.backoff;
     let mut again = false;
     loop {
@@ -244,7 +253,7 @@ async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
             Ok(engine) => {
                 shared.restarts.fetch_add(u64::from(again), Ordering::Relaxed);
                 engine.names().clone_into(&mut shared.names.lock().unwrap_or_else(PoisonError::into_inner));
-                let (served, error) = supervise(&shared, engine).await;
+                let (served, error) = supervise(shared, task, engine).await;
                 if served {
                     backoff = shared.config.backoff;
                 }
@@ -256,16 +265,15 @@ async fn serve(shared: Arc<Shared>, mut engine: Option<Engine>) {
             Err(error) => error,
         };
         again = true;
-        note(&shared, &error);
+        note(shared, &error);
         tracing::warn!(%error, ?backoff, "the engine is started again");
-        wait(&shared, backoff, &error).await;
+        wait(shared, backoff, &error).await;
         backoff = (2 * backoff).min(LONGEST_BACKOFF);
     }
 }
 
 /// Serves requests on a task of its own, whose panic is a crash like any other.
-async fn supervise(shared: &Arc<Shared>, engine: Engine) -> (bool, Option<UciError>) {
-    let mut task = JoinSet::new();
+async fn supervise(shared: &Arc<Shared>, task: &mut JoinSet<Ended>, engine: Engine) -> Ended {
     let own = Arc::clone(shared);
     task.spawn(async move {
         let _alive = Alive::new(&own);
@@ -319,7 +327,7 @@ async fn wait(shared: &Shared, backoff: Duration, error: &UciError) {
 
 /// Serves requests until the process is of no further use. Gives whether it served any, and what went wrong; nothing when
 /// the queue was closed.
-async fn work(shared: &Shared, mut engine: Engine) -> (bool, Option<UciError>) {
+async fn work(shared: &Shared, mut engine: Engine) -> Ended {
     let mut served = false;
     loop {
         let job = tokio::select! {

@@ -38,6 +38,7 @@ pub(crate) struct Queue {
     most: usize,
     waiting: Mutex<Waiting>,
     changed: Notify,
+    shut: Notify,
 }
 
 /// A process counts as idle while it waits.
@@ -51,7 +52,7 @@ impl Drop for Idle<'_> {
 
 impl Queue {
     pub(crate) fn new(most: usize) -> Self {
-        Queue { most, waiting: Mutex::default(), changed: Notify::new() }
+        Queue { most, waiting: Mutex::default(), changed: Notify::new(), shut: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -144,6 +145,15 @@ impl Queue {
         self.lock().closed = true;
         self.fail(&UciError::Closed);
         self.changed.notify_waiters();
+        self.shut.notify_waiters();
+    }
+
+    /// Ends when the queue is closed.
+    pub(crate) async fn closed(&self) {
+        let shut = self.shut.notified();
+        if !self.lock().closed {
+            shut.await;
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
