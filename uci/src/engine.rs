@@ -318,9 +318,15 @@ fn share(limits: &Limits, count: usize) -> Limits {
     }
 }
 
+/// An engine that is stopped before it has a move says so by one from a square to itself, `0000` or `(none)`.
 fn check_best(position: &Chess, best: &str) -> Result<(), UciError> {
+    let itself = best.is_ascii() && best.get(0..2).is_some_and(|from| best.get(2..4) == Some(from));
+    let none = itself || best == "(none)";
     let legal = best.parse::<shakmaty::uci::UciMove>().is_ok_and(|uci| uci.to_move(position).is_ok());
-    if legal { Ok(()) } else { Err(UciError::Lied(format!("bestmove {}", best.chars().take(20).collect::<String>()))) }
+    if none || legal {
+        return Ok(());
+    }
+    Err(UciError::Lied(format!("bestmove {}", best.chars().take(20).collect::<String>())))
 }
 
 /// The score of a move that ends the game, from its mover's side.
@@ -363,6 +369,15 @@ mod tests {
         assert_eq!(from_child(Score::Centipawns(-30)), Score::Centipawns(30));
         assert_eq!(from_child(Score::Mate(2)), Score::Mate(-2));
         assert_eq!(from_child(Score::Mate(-1)), Score::Mate(2));
+    }
+
+    #[test]
+    fn no_best_move_is_no_lie_and_an_illegal_one_is() {
+        let position = Chess::default();
+        assert!(["e2e4", "a1a1", "0000", "(none)"].iter().all(|best| check_best(&position, best).is_ok()));
+        for best in ["e7e5", "e2e5", "", "x", "\u{e9}\u{e9}\u{e9}"] {
+            assert!(check_best(&position, best).is_err(), "{best}");
+        }
     }
 
     #[test]
