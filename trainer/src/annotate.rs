@@ -294,7 +294,11 @@ async fn score(pool: &Pool, task: Result<Task>, limits: Limits) -> Result<Scored
                 evidence.searches = shard::searches(&evaluation);
                 break;
             }
-            Ok(_) => bail!("the search of game {}, ply {} took too long", evidence.game_id, evidence.ply),
+            Ok(_) if attempt == ATTEMPTS => {
+                bail!("game {}, ply {}: no search comes to its end", evidence.game_id, evidence.ply)
+            }
+            // It fell silent and was stopped; another process may do better.
+            Ok(_) => {}
             Err(error) => {
                 let (game, ply) = (&evidence.game_id, evidence.ply);
                 tracing::warn!(%error, attempt, game, ply, "the search failed");
