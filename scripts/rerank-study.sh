@@ -17,8 +17,13 @@ prior=models/zeitnot.onnx
 mkdir -p "$work"
 
 clocked=(blitz rapid bullet classical chesscom-blitz chesscom-bullet chesscom-rapid)
-$train prepare --out "$work/train" "${clocked[@]/#/$games/train-}" "$games/train-noclock-otb-0"{0,1,2}.pgn.zst
-$train prepare --out "$work/heldout" "${clocked[@]/#/$games/heldout-}" "$games/heldout-noclock-otb.pgn.zst"
+train_files=() held_files=()
+for class in "${clocked[@]}"; do
+  train_files+=("$games/train-$class-00.pgn.zst")
+  held_files+=("$games/heldout-$class.pgn.zst")
+done
+$train prepare --out "$work/train" "${train_files[@]}" "$games/train-noclock-otb-0"{0,1,2}.pgn.zst
+$train prepare --out "$work/heldout" "${held_files[@]}" "$games/heldout-noclock-otb.pgn.zst"
 
 # annotate NAME ENGINE OPTIONS...: evidence in $work/NAME.
 annotate() {
