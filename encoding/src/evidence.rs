@@ -78,7 +78,8 @@ pub struct Insight {
 }
 
 impl Insight {
-    /// From the scores of moves and their probabilities. `None` when nothing is scored.
+    /// From the scores of moves and their probabilities. `None` unless two moves are scored, and these are likelier to be
+    /// played than the others: less evidence would make any move look safe.
     pub fn of(scores: &[Option<Score>], probabilities: &[f32]) -> Option<Self> {
         let best = ranks(scores).iter().position(|rank| *rank == Some(1))?;
         let costs = score_losses(scores);
@@ -95,6 +96,9 @@ impl Insight {
                     likely = Some((place, probability));
                 }
             }
+        }
+        if scores.iter().flatten().count() < 2 || covered < 0.5 {
+            return None;
         }
         Some(Insight {
             expected_loss: loss,
@@ -153,6 +157,8 @@ mod tests {
         assert!((insight.blunder_probability - 0.5).abs() < 1e-6);
         assert!((insight.expected_loss - (0.5 * 400.0 + 0.1 * 50.0)).abs() < 1e-3);
         assert_eq!(Insight::of(&[None, None], &[0.5, 0.5]), None);
+        assert_eq!(Insight::of(&[Some(Centipawns(5)), None], &[0.9, 0.1]), None, "one move alone is no evidence");
+        assert_eq!(Insight::of(&[Some(Centipawns(5)), Some(Centipawns(9)), None], &[0.1, 0.2, 0.7]), None);
         let harmless = Insight::of(&[Some(Centipawns(5)), Some(Centipawns(0))], &[0.4, 0.6]).unwrap();
         assert_eq!((harmless.blunder_probability, harmless.likely_mistake), (0.0, None));
     }

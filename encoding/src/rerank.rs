@@ -28,6 +28,8 @@ pub const CANDIDATES: usize = 16;
 pub const STYLE: usize = 32;
 /// Most numbers of the prior's pooled hidden state.
 pub const POOLED: usize = 256;
+/// Largest number of a style, by size; larger ones could make a network's answer no number.
+pub const LARGEST: f32 = 100.0;
 /// Numbers of a candidate's prior block.
 pub const PRIOR: usize = 4;
 /// Numbers of a candidate's engine block.

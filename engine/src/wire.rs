@@ -140,12 +140,13 @@ fn limits(asked: Option<&v1::Limits>, caps: &Caps, violations: &mut Vec<Violatio
     }
 }
 
+/// Whole milliseconds, as UCI knows them.
 fn time(time: &prost_types::Duration) -> Result<Duration, String> {
     let seconds = u64::try_from(time.seconds).map_err(|_| "is negative".to_owned())?;
     match u32::try_from(time.nanos) {
         Ok(nanos) if nanos >= 1_000_000_000 => Err("has a second or more of nanos".to_owned()),
         Ok(0) if seconds == 0 => Err("is zero".to_owned()),
-        Ok(nanos) => Ok(Duration::new(seconds, nanos)),
+        Ok(nanos) => Ok(Duration::from_secs(seconds) + Duration::from_millis(u64::from(nanos.div_ceil(1_000_000)))),
         Err(_) => Err("is negative".to_owned()),
     }
 }

@@ -90,7 +90,7 @@ async fn the_answer_says_why_nothing_was_searched() {
 #[tokio::test]
 async fn without_a_reranker_evidence_is_shown_and_changes_nothing() {
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = Server::start(&[&sidecar.flag()]).await;
+    let server = Server::start(&[&sidecar.flag(), "--reranker=none"]).await;
     let answer = ask(&server, strong(&GAME)).await;
     assert_eq!(answer.rerank_status(), RerankStatus::PriorOnly);
     assert!(answer.insight.is_some());
@@ -101,7 +101,7 @@ async fn without_a_reranker_evidence_is_shown_and_changes_nothing() {
 #[tokio::test]
 async fn limits_come_from_the_request_the_pace_and_the_deadline() {
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = Server::start(&[&sidecar.flag(), "--engine-budget=0.5"]).await;
+    let server = Server::start(&[&sidecar.flag(), "--engine-budget=0.5", "--reranker=none"]).await;
     ask(&server, strong(&GAME)).await;
     let limits = sidecar.last().limits.unwrap();
     assert_eq!((limits.depth, limits.nodes), (0, 0));
@@ -225,7 +225,7 @@ async fn of_two_engines_the_living_one_answers_for_both() {
 async fn a_silent_engine_is_overtaken_by_another_and_then_left_alone() {
     let [silent, quick] = [Sidecar::start(Act::Hang), Sidecar::start(Act::Score(vec![]))];
     let server = server_with(&format!("--engines=http://{},http://{}", silent.address, quick.address)).await;
-    let movetime = Some(prost_types::Duration { seconds: 0, nanos: 60_000_000 });
+    let movetime = Some(prost_types::Duration { seconds: 0, nanos: 120_000_000 });
     let hasty = Rerank { movetime, ..Rerank::default() };
     let mut answered = 0;
     while server.metric(&format!("zeitnot_engine_breaker{{endpoint=\"http://{}\"}}", silent.address)).await == 0.0 {
@@ -303,7 +303,7 @@ async fn engines_are_found_by_name() {
 async fn insight_names_the_likely_mistake() {
     // The most human move here loses a piece, says the sidecar.
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let server = Server::start(&[&sidecar.flag(), "--rerank-rating=0"]).await;
+    let server = Server::start(&[&sidecar.flag(), "--rerank-rating=0", "--reranker=none"]).await;
     let prior = ask(&server, with(RerankMode::Off, request(&["e4", "c5"]))).await;
     assert_eq!(prior.moves[0].uci, "g1f3");
     sidecar.act(Act::Score(vec![("g1f3", -350), ("b1c3", 60)]));

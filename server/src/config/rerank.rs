@@ -1,6 +1,10 @@
 //! Options of the re-ranking.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -33,12 +37,16 @@ pub struct RerankOptions {
     /// Least rating of a mover for whom engines are asked by themselves
     #[arg(long, env = "ZEITNOT_RERANK_RATING", default_value_t = 2500)]
     pub rerank_rating: u16,
-    /// File of the re-ranker (ONNX); without one, evidence is answered and changes no probability
+    /// File of the re-ranker (ONNX) in place of the embedded one; `none` for none: evidence then changes no probability
     #[arg(long, env = "ZEITNOT_RERANKER")]
     pub reranker: Option<PathBuf>,
     /// Folder of players' styles, NAME.json each
     #[arg(long, env = "ZEITNOT_STYLES")]
     pub styles: Option<PathBuf>,
+}
+
+fn is_none(path: &Path) -> bool {
+    path.as_os_str() == "none"
 }
 
 /// Whether engines are asked when a request does not say.
@@ -77,11 +85,21 @@ impl RerankOptions {
     ///
     /// A sentence for people, naming the option and the file.
     pub fn check_files(&self) -> Result<()> {
-        if let Some(path) = &self.reranker {
+        if let Some(path) = self.reranker_file() {
             std::fs::metadata(path).with_context(|| format!("--reranker: cannot read {}", path.display()))?;
         }
         self.tls_authority()?;
         kit::styles(self).map(drop)
+    }
+
+    /// The re-ranker's file, if one is named.
+    pub fn reranker_file(&self) -> Option<&PathBuf> {
+        self.reranker.as_ref().filter(|path| !is_none(path))
+    }
+
+    /// Whether there is to be no re-ranker at all.
+    pub fn without_reranker(&self) -> bool {
+        self.reranker.as_ref().is_some_and(|path| is_none(path))
     }
 
     /// Where the sidecars are.

@@ -10,7 +10,7 @@ const OUTCOMES: [&str; 6] =
 /// How a question to a sidecar can end.
 const ANSWERS: [&str; 9] = ["ok", "partial", "empty", "full", "error", "timeout", "lied", "hedged", "cancelled"];
 /// What can become of a run of the re-ranker.
-const RUNS: [&str; 2] = ["error", "panic"];
+const RUNS: [&str; 4] = ["error", "not_finite", "panic", "unanswered"];
 
 /// The metrics.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ impl RerankMetrics {
         self.outcomes.with_label_values(&[status]).inc();
     }
 
-    /// A run of the re-ranker failed: `error` or `panic`.
+    /// The re-ranker did not answer: a run ended by `error` or `panic`, a row that was `not_finite`, or nothing in time.
     pub fn run_failed(&self, reason: &str) {
         self.failures.with_label_values(&[reason]).inc();
     }

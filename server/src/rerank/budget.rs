@@ -11,7 +11,7 @@ const WAYS: Duration = Duration::from_millis(10);
 /// Shortest search that is worth asking for.
 const SHORTEST: Duration = Duration::from_millis(10);
 /// A sidecar that was given at least so much and has nothing to say is to blame for it.
-const FAIR: Duration = Duration::from_millis(50);
+const FAIR: Duration = Duration::from_millis(100);
 /// How long a sidecar may take beyond twice its search, for its queue.
 const PATIENCE: Duration = Duration::from_millis(100);
 
@@ -79,7 +79,7 @@ impl Plan {
 
     /// Whether silence is the sidecar's fault. A caller with a short deadline must not be able to close it for others.
     pub fn is_fair(&self) -> bool {
-        !self.squeezed && self.movetime >= FAIR
+        self.movetime >= FAIR
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn only_who_was_given_time_is_to_blame() {
         assert!(plan(Wish::default(), None, 1000).unwrap().is_fair());
-        assert!(!plan(Wish::default(), None, 150).unwrap().is_fair());
+        assert!(!plan(Wish::default(), None, 120).unwrap().is_fair());
         let hasty = Wish { movetime: Some(Duration::from_millis(1)), ..Wish::default() };
         assert!(!plan(hasty, None, 1000).unwrap().is_fair());
     }

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::{config::RerankOptions, metrics::RerankMetrics, wire};
 
+/// Most sidecars that are asked for one prediction.
+const MOST_ASKED: usize = 3;
+
 /// A position and the moves to score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -103,7 +106,10 @@ impl Engines {
             return Err(Missing::Unavailable);
         }
         let mut missing = Missing::Unavailable;
-        let mut hedge_at = Some(Instant::now() + plan.movetime + self.hedge);
+        // Where the deadline leaves no time beyond the search, half of it must do.
+        let now = Instant::now();
+        let patience = (plan.movetime + self.hedge).min(plan.until.saturating_duration_since(now) / 2);
+        let mut hedge_at = Some(now + patience);
         loop {
             tokio::select! {
                 biased;
@@ -146,6 +152,10 @@ struct Race<'a> {
 impl Race<'_> {
     /// Asks a sidecar that was not asked yet, if there is one and time for it.
     fn ask_another(&mut self) -> bool {
+        // What three could not answer would only burden the others.
+        if self.tickets.len() >= MOST_ASKED {
+            return false;
+        }
         let Some(plan) = self.plan.at(Instant::now()) else { return false };
         let Some(mut ticket) = self.engines.endpoints.pick(&self.tickets) else { return false };
         ticket.fair = plan.is_fair();

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// The embedded re-ranker.
-const EMBEDDED: Option<&[u8]> = Some(include_bytes!("../../../models/reranker.onnx"));
+const EMBEDDED: &[u8] = include_bytes!("../../../models/reranker.onnx");
 const EMBEDDED_NAME: &str = "the embedded re-ranker";
 /// Most that a residual may differ between a run of one row and a run of several.
 const TOLERANCE: f32 = 0.01;
@@ -66,8 +66,8 @@ impl Kit {
 
 /// Whether the options ask for a re-ranker. The embedded one is of use with engines or styles alone.
 pub fn is_wanted(options: &RerankOptions) -> bool {
-    let embedded = EMBEDDED.is_some() && (!options.engines.is_empty() || options.styles.is_some());
-    options.reranker.is_some() || embedded
+    let of_use = !options.engines.is_empty() || options.styles.is_some();
+    options.reranker_file().is_some() || (of_use && !options.without_reranker())
 }
 
 /// Reads the styles.
@@ -87,7 +87,7 @@ pub fn stamps(options: &RerankOptions) -> Vec<Stamp> {
     let styles = options.styles.as_ref().and_then(|folder| fs::read_dir(folder).ok());
     let mut paths = styles.into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<PathBuf>>();
     paths.sort();
-    options.reranker.iter().chain(&paths).filter_map(|path| model_files::stamp(path)).collect()
+    options.reranker_file().into_iter().chain(&paths).filter_map(|path| model_files::stamp(path)).collect()
 }
 
 /// Loads what the options name. A re-ranker that is served already is kept as it is; another is opened, checked and
@@ -138,10 +138,10 @@ pub fn describe(config: &Config) -> Result<Option<String>> {
 }
 
 fn file(options: &RerankOptions) -> Result<Option<ModelFile>> {
-    match (&options.reranker, EMBEDDED) {
-        (Some(path), _) => model_files::read_one("--reranker", path.clone()).map(Some),
-        (None, Some(bytes)) if is_wanted(options) => Ok(Some(ModelFile::new(EMBEDDED_NAME.to_owned(), bytes.into()))),
-        (None, _) => Ok(None),
+    match options.reranker_file() {
+        Some(path) => model_files::read_one("--reranker", path.clone()).map(Some),
+        None if is_wanted(options) => Ok(Some(ModelFile::new(EMBEDDED_NAME.to_owned(), EMBEDDED.into()))),
+        None => Ok(None),
     }
 }
 
@@ -204,6 +204,9 @@ fn check(session: &mut dyn Run, source: &str) -> Result<(), InferenceError> {
     (0..CANDIDATES).for_each(|_| many.append(&one));
     let (alone, together) = (session.run(&one)?, session.run(&many)?);
     let apart = together.chunks(CANDIDATES).flat_map(|row| row.iter().zip(&alone)).map(|(a, b)| (a - b).abs());
+    if together.iter().any(|residual| !residual.is_finite()) {
+        return Err(wrong("answers with residuals that are no numbers".to_owned()));
+    }
     let apart = apart.fold(0.0, f32::max);
     if apart > TOLERANCE {
         return Err(wrong(format!("answers differently in a batch, by {apart}")));

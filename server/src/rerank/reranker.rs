@@ -158,6 +158,10 @@ impl Queue {
             self.metrics.run_seconds.observe(started.elapsed().as_secs_f64());
             self.metrics.run_rows.observe(batch.rows() as f64);
             for (job, row) in jobs.into_iter().zip(residuals.chunks(CANDIDATES)) {
+                if row.iter().any(|residual| !residual.is_finite()) {
+                    self.metrics.run_failed("not_finite"); // Its caller learns of it as the job is dropped.
+                    continue;
+                }
                 let _ = job.reply.send(row.to_vec()); // The client may have gone meanwhile.
             }
         }

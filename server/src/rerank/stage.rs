@@ -169,6 +169,8 @@ impl Stage {
                         reranked.evidence = Some(Evidence { candidates: candidates.clone(), scored });
                     }
                     Err(missing) if subject.query.rerank.mode == Some(Mode::Required) => return Err(missing.into()),
+                    // The caller's deadline cut the search short, and no engine is to blame.
+                    Err(Missing::TooLate) if plan.squeezed => reranked.outcome = Outcome::Deadline,
                     Err(_) => reranked.outcome = Outcome::EngineUnavailable,
                 }
             }
@@ -214,7 +216,11 @@ impl Stage {
             _ => None,
         };
         let (control, factor) = (conditions.time_control, self.shared.factor);
-        match Plan::new(&asked.wish, depth, control, factor, Instant::now(), subject.deadline) {
+        let now = Instant::now();
+        // A prediction that can do without evidence must not be late for it, however far away its caller is.
+        let left = subject.deadline.saturating_duration_since(now);
+        let until = now + if required { left } else { left / 2 };
+        match Plan::new(&asked.wish, depth, control, factor, now, until) {
             Some(plan) => Ok(Decision::Search(engines, plan)),
             None if required => Err(ServiceError::EngineTooLate),
             None => Ok(Decision::Skip(Outcome::Deadline)),
@@ -239,31 +245,34 @@ impl Stage {
         if subject.query.legal.len() == 1 || (reranked.evidence.is_none() && subject.style.is_none()) {
             return;
         }
+        let (prior, model) = (&reranker.metadata.prior, &subject.model.metadata.name);
         let mut row = RerankBatch::default();
         row.push(&Row {
             indices: subject.query.legal.indices(),
             logits: &subject.prediction.logits,
-            pooled: &subject.prediction.pooled,
+            // Another model's hidden state would mean nothing to it.
+            pooled: if prior == model { &subject.prediction.pooled } else { &[] },
             time_control: subject.query.situation.conditions.time_control,
             style: subject.style.as_ref().map(|style| &style.values),
             candidates,
             scores: reranked.evidence.as_ref().map_or(&[], |evidence| &evidence.scored.scores),
         });
         let started = Instant::now();
-        // Told in the log and the metrics when it fails.
-        if let Ok(residuals) = reranker.runner.residuals(row, subject.deadline).await {
-            let mut logits = subject.prediction.logits.to_vec();
-            candidates.apply(&mut logits, &residuals);
-            reranked.logits = Some(logits);
-            reranked.style = subject.style.as_ref().map(|style| style.name.clone());
-            reranked.rerank = Some(started.elapsed());
-            let (prior, model) = (&reranker.metadata.prior, &subject.model.metadata.name);
-            if prior != model {
-                reranked.notes.push(format!("re-ranker: learnt on the moves of `{prior}`, not of `{model}`"));
-            }
-            if reranked.evidence.is_some() {
-                reranked.outcome = Outcome::Applied;
-            }
+        let Ok(residuals) = reranker.runner.residuals(row, subject.deadline).await else {
+            self.shared.metrics.run_failed("unanswered");
+            reranked.notes.push("re-ranker: no answer in time, the moves are the prior's".to_owned());
+            return;
+        };
+        let mut logits = subject.prediction.logits.to_vec();
+        candidates.apply(&mut logits, &residuals);
+        reranked.logits = Some(logits);
+        reranked.style = subject.style.as_ref().map(|style| style.name.clone());
+        reranked.rerank = Some(started.elapsed());
+        if prior != model {
+            reranked.notes.push(format!("re-ranker: learnt on the moves of `{prior}`, not of `{model}`"));
+        }
+        if reranked.evidence.is_some() {
+            reranked.outcome = Outcome::Applied;
         }
     }
 }

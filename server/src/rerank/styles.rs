@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
-use zeitnot_encoding::rerank::{STYLE, Style};
+use zeitnot_encoding::rerank::{LARGEST, STYLE, Style};
 
 /// Longest name of a style.
 const LONGEST_NAME: usize = 64;
@@ -93,10 +93,12 @@ fn read(path: &Path) -> Result<(String, Named)> {
     if name.is_empty() || name.len() > LONGEST_NAME || !name.bytes().all(plain) {
         bail!("its name may have {LONGEST_NAME} letters, digits and -_. at most");
     }
-    // JSON has no numbers that are not finite.
     let file: File = serde_json::from_str(&fs::read_to_string(path)?)?;
     let found = file.values.len();
     let values = Style::try_from(file.values).ok().with_context(|| format!("{found} values, not {STYLE}"))?;
+    if !values.iter().all(|value| value.abs() <= LARGEST) {
+        bail!("its values are not between -{LARGEST} and {LARGEST}");
+    }
     Ok((name.to_owned(), Named { reranker: file.reranker, values }))
 }
 

@@ -1,5 +1,7 @@
 //! Between the wire of the engine sidecars and the domain. A sidecar is another process, and what it says is judged.
 
+use std::time::Duration;
+
 use prost_types::Duration as WireDuration;
 use zeitnot_encoding::evidence::Score;
 use zeitnot_proto::engine::v1;
@@ -13,19 +15,26 @@ use crate::rerank::{
 const MOST_CENTIPAWNS: i32 = 100_000;
 /// Longest mate, in moves, that an engine may see.
 const LONGEST_MATE: i32 = 999;
+/// What sidecars search at most as they come: plies, nodes and time.
+const MOST_DEPTH: u32 = 64;
+const MOST_NODES: u64 = 1_000_000_000;
+const LONGEST: Duration = Duration::from_secs(30);
 /// Deepest search that an engine may tell of.
 const DEEPEST: u32 = 1000;
 
 /// A question for a sidecar.
 pub fn ask(question: &Question, plan: &Plan) -> v1::EvaluateCandidatesRequest {
-    let movetime = WireDuration {
-        seconds: i64::try_from(plan.movetime.as_secs()).unwrap_or(i64::MAX),
-        nanos: plan.movetime.subsec_nanos() as i32,
-    };
+    // Whole milliseconds, by which a sidecar's cache can find the same question again.
+    let milliseconds = plan.movetime.min(LONGEST).as_millis() as i32;
+    let movetime = WireDuration { seconds: i64::from(milliseconds / 1000), nanos: milliseconds % 1000 * 1_000_000 };
     v1::EvaluateCandidatesRequest {
         fen: question.fen.clone(),
         candidates: question.candidates.clone(),
-        limits: Some(v1::Limits { depth: plan.depth, nodes: plan.nodes, movetime: Some(movetime) }),
+        limits: Some(v1::Limits {
+            depth: plan.depth.min(MOST_DEPTH),
+            nodes: plan.nodes.min(MOST_NODES),
+            movetime: Some(movetime),
+        }),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use zeitnot_encoding::rerank::{STYLE, Style};
+use zeitnot_encoding::rerank::{LARGEST, STYLE, Style};
 use zeitnot_proto::v1;
 
 use crate::{
@@ -57,9 +57,11 @@ fn read(style: v1::Style, wrong: &mut Vec<Violation>) -> Option<StyleAsked> {
         }
         Name(name) => Some(StyleAsked::Name(name)),
         Vector(vector) => match Style::try_from(vector.values.as_slice()) {
-            Ok(values) if values.iter().all(|value| value.is_finite()) => Some(StyleAsked::Vector(Box::new(values))),
+            Ok(values) if values.iter().all(|value| value.abs() <= LARGEST) => {
+                Some(StyleAsked::Vector(Box::new(values)))
+            }
             _ => {
-                let problem = format!("needs {STYLE} finite numbers");
+                let problem = format!("needs {STYLE} numbers from -{LARGEST} to {LARGEST}");
                 wrong.push(Violation::new("mover.style.vector.values", problem));
                 None
             }

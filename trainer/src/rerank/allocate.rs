@@ -163,8 +163,11 @@ fn cases(options: &Options, known: &[Known], depths: &[u8]) -> Result<Vec<(bool,
             (search.depth == depth).then_some((search.nodes as f64, at(number)?))
         });
         let features = features(&known.candidates, known.indices.len(), known.history, &known.conditions);
-        let case =
-            Case { features: features.map(f64::from).to_vec(), base: by_depth.first()?.get(place)?.prior, depths: searched.collect::<Option<_>>()? };
+        let case = Case {
+            features: features.map(f64::from).to_vec(),
+            base: by_depth.first()?.get(place)?.prior,
+            depths: searched.collect::<Option<_>>()?,
+        };
         // The pseudonyms are random, so that their bytes split the players.
         let half = known.player.1.bytes().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 2 == 0;
         Some((half, case))

@@ -146,6 +146,9 @@ pub fn judge(contestants: &mut [Contestant], known: &[Known], depth: u8) -> Resu
                 batch.push(&known.row(contestant.styles.of(&known.player), scores));
             }
             let residuals = contestant.session.run(&batch)?;
+            if residuals.iter().any(|residual| !residual.is_finite()) {
+                bail!("{} answers with residuals that are no numbers", contestant.name);
+            }
             for ((known, judged), residuals) in known.iter().zip(judged).zip(residuals.chunks(CANDIDATES)) {
                 judged.reranked.push(verdict(known, residuals));
             }

@@ -118,7 +118,9 @@ fn difference(about: &About, parameters: &Parameters, onnx: &[u8], sample: &[&Kn
     let ours = Vec::<f32>::try_from(ours.reshape([-1]))?;
     let pairs = ours.chunks(CANDIDATES).zip(theirs.chunks(CANDIDATES)).zip(sample);
     let there = pairs.flat_map(|((ours, theirs), known)| ours.iter().zip(theirs).take(known.candidates.len()));
-    Ok(there.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, f32::max))
+    let gap =
+        |(ours, theirs): (&f32, &f32)| if (ours - theirs).is_nan() { f32::INFINITY } else { (ours - theirs).abs() };
+    Ok(there.map(gap).fold(0.0, f32::max))
 }
 
 /// What a re-ranker's folder says of it.
