@@ -139,7 +139,7 @@ async fn a_request_is_part_of_its_callers_trace() {
     );
 
     let sidecar = Sidecar::start(Act::Score(vec![]));
-    let process = Process::start(&[&endpoint, "--drain-delay-ms=0", &sidecar.flag()]).await;
+    let process = Process::start(&[&endpoint, "--drain-delay-ms=0", &sidecar.flag(), "--reranker=none"]).await;
     let mut traced = Request::new(strong(&["e4", "c5"]));
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     traced.metadata_mut().insert("traceparent", parent.parse().unwrap());
