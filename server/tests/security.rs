@@ -245,14 +245,14 @@ async fn engines_are_called_by_tls_and_must_be_who_they_say() {
     };
     let (ours, theirs) = (authority_file("ours.pem", &authority.pem), authority_file("theirs.pem", &stranger.pem));
     for engines in [format!("--engines=https://localhost:{port}"), format!("--engines=dns:localhost:{port}")] {
-        let server = Server::start(&[&engines, &ours]).await;
+        let server = Server::start(&[&engines, &ours, "--reranker=none"]).await;
         let evidence = async || server.predictions().predict(strong(&["e4"])).await.unwrap().into_inner().insight;
         while evidence().await.is_none() {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await; // The name is being looked up.
         }
     }
     let asked = sidecar.asked();
-    let server = Server::start(&[&format!("--engines=https://localhost:{port}"), &theirs]).await;
+    let server = Server::start(&[&format!("--engines=https://localhost:{port}"), &theirs, "--reranker=none"]).await;
     let answer = server.predictions().predict(strong(&["e4"])).await.unwrap().into_inner();
     assert_eq!(answer.rerank_status(), RerankStatus::SkippedEngineUnavailable);
     assert_eq!(sidecar.asked(), asked, "a stranger is told nothing");
