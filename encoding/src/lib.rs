@@ -36,6 +36,7 @@
 //! - [`targets`]: what a human decision teaches: policy, value and auxiliary targets.
 //! - [`think_time`]: the bins of think times.
 //! - [`outlook`]: win, draw and loss.
+//! - [`mixture`]: several networks' answers as one.
 //! - [`evidence`]: what an engine says of moves, and what follows for a human; [`rerank`]: the inputs of `rerank/1`.
 //! - [`decode`]: softmax over the legal moves, names in UCI and SAN.
 
@@ -47,6 +48,7 @@ pub mod encodings;
 pub mod evidence;
 pub mod game;
 pub mod lc0;
+pub mod mixture;
 pub mod otter;
 pub mod outlook;
 pub mod past;

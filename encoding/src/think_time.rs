@@ -26,6 +26,11 @@ impl ThinkTime {
         ThinkTime { probabilities: softmax(logits.iter().copied()) }
     }
 
+    /// From probabilities of the bins, which sum to 1.
+    pub(crate) fn of_probabilities(probabilities: Vec<f32>) -> Self {
+        ThinkTime { probabilities }
+    }
+
     /// Probabilities of the bins; they sum to 1.
     pub fn probabilities(&self) -> &[f32] {
         &self.probabilities

@@ -8,10 +8,12 @@
 //! - [`metadata`]: what a model file says of itself, checked.
 //! - [`session`]: a session and its runs.
 //! - [`answer`]: what it answers to each row.
+//! - [`ensemble`]: one name over several models, chosen by rating.
 //! - [`reranker`]: a session of a re-ranker; [`allocation`]: whether a search is worth its nodes.
 
 pub mod allocation;
 pub mod answer;
+pub mod ensemble;
 pub mod metadata;
 pub mod reranker;
 pub mod runtime;
@@ -19,6 +21,7 @@ pub mod session;
 
 pub use allocation::Allocator;
 pub use answer::{Answer, RowAnswer};
+pub use ensemble::Ensemble;
 pub use metadata::Metadata;
 pub use reranker::{Reranker, RerankerMetadata};
 pub use runtime::Runtime;
