@@ -12,7 +12,7 @@ use shakmaty::{Board, CastlingSide, Color, Position, Rank, Role, Square};
 use crate::{
     Conditions, Encoding, Situation,
     batch::{Element, Input, Row},
-    encodings::Told,
+    encodings::{self, Told},
     past,
     vocabulary::{self, Entry},
 };
@@ -72,16 +72,15 @@ impl Encoding for Lc0 {
 
     fn told(&self, situation: &Situation) -> Told {
         let given = situation.conditions;
-        let parts = [
-            ("ratings", given.mover_rating.or(given.opponent_rating).is_some()),
+        let unused = [
+            ("mover.rating", given.mover_rating.is_some()),
+            ("opponent.rating", given.opponent_rating.is_some()),
             ("rating_system", given.mover_system.or(given.opponent_system).is_some()),
             ("time_control", given.time_control.is_some()),
             ("clock", given.mover_clock.or(given.opponent_clock).is_some()),
         ];
-        let unused = parts.into_iter().filter(|(_, given)| *given);
-        let notes = unused.map(|(name, _)| format!("{name}: not used by this encoding")).collect();
         let history = situation.past.boards().count().min(past::KEPT);
-        Told { conditions: Conditions::default(), history, notes }
+        Told { conditions: Conditions::default(), history, notes: encodings::unused(&unused) }
     }
 }
 

@@ -33,6 +33,7 @@
 //! - [`batch`]: encoded situations as named tensors.
 //! - [`zeitnot`], [`otter`]: the inputs of `zeitnot/1` and `otter/1`; [`board`]: the planes they share.
 //! - [`lc0`]: the inputs and the policy of `lc0-112/1`.
+//! - [`maia3`]: the inputs and the policy of `maia3/1`.
 //! - [`targets`]: what a human decision teaches: policy, value and auxiliary targets.
 //! - [`think_time`]: the bins of think times.
 //! - [`outlook`]: win, draw and loss.
@@ -48,6 +49,7 @@ pub mod encodings;
 pub mod evidence;
 pub mod game;
 pub mod lc0;
+pub mod maia3;
 pub mod mixture;
 pub mod otter;
 pub mod outlook;
@@ -65,6 +67,7 @@ pub use decode::{LegalMoves, RankedMove};
 pub use encodings::Encoding;
 pub use game::{Game, GameError, GameOver};
 pub use lc0::Lc0;
+pub use maia3::Maia3;
 pub use otter::Otter;
 pub use outlook::Outlook;
 pub use situation::{Conditions, History, RatingSystem, Situation};

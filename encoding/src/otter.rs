@@ -7,7 +7,7 @@ use crate::{
     Conditions, Encoding, Situation,
     batch::{Element, Input, Row},
     board,
-    encodings::Told,
+    encodings::{self, Told},
     situation::HISTORY,
 };
 
@@ -15,8 +15,6 @@ use crate::{
 pub const RATING_BUCKETS: i64 = 11;
 /// Number of time-control buckets.
 pub const TIME_CONTROL_BUCKETS: i64 = 5;
-/// Rating assumed when neither player's is known.
-pub const ASSUMED_RATING: u16 = 1500;
 
 /// The encoding of the published Otter networks.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +45,9 @@ impl Encoding for Otter {
         let tokens = situation.history.tokens();
         row.integers(1).iter_mut().zip(tokens).for_each(|(cell, &token)| *cell = i64::from(token));
         row.booleans(2).iter_mut().zip(tokens).for_each(|(cell, &token)| *cell = token != 0);
-        let (mover, opponent) = rating_buckets(conditions);
-        row.integers(3).fill(mover);
-        row.integers(4).fill(opponent);
+        let (mover, opponent) = encodings::assumed_ratings(conditions);
+        row.integers(3).fill(rating_bucket(mover));
+        row.integers(4).fill(rating_bucket(opponent));
         row.integers(5).fill(time_control_bucket(conditions));
         row.floats(6).copy_from_slice(&clock(conditions));
     }
@@ -57,13 +55,7 @@ impl Encoding for Otter {
     fn told(&self, situation: &Situation) -> Told {
         let given = situation.conditions;
         let mut conditions = Conditions { opponent_clock: None, mover_system: None, opponent_system: None, ..given };
-        let mut notes = Vec::new();
-        match (given.mover_rating, given.opponent_rating) {
-            (Some(_), Some(_)) => {}
-            (None, Some(_)) => notes.push("mover.rating: assumed to be the opponent's".to_owned()),
-            (Some(_), None) => notes.push("opponent.rating: assumed to be the mover's".to_owned()),
-            (None, None) => notes.push(format!("ratings: both assumed to be {ASSUMED_RATING}")),
-        }
+        let mut notes = Vec::from_iter(encodings::assumption(&given));
         if given.time_control.is_none_or(|control| control.initial <= 0.0) && given.mover_clock.is_some() {
             conditions.mover_clock = None;
             notes.push("clock.mover_remaining: not used without time_control.initial".to_owned());
@@ -85,14 +77,6 @@ pub fn rating_bucket(rating: u16) -> i64 {
         1100..2000 => i64::from((rating - 1000) / 100),
         2000.. => 10,
     }
-}
-
-/// Mover's and opponent's bucket. `otter/1` has no bucket for an unknown rating: it takes the other player's, or
-/// [`ASSUMED_RATING`] for both.
-fn rating_buckets(conditions: &Conditions) -> (i64, i64) {
-    let mover = conditions.mover_rating.or(conditions.opponent_rating).unwrap_or(ASSUMED_RATING);
-    let opponent = conditions.opponent_rating.unwrap_or(mover);
-    (rating_bucket(mover), rating_bucket(opponent))
 }
 
 fn time_control_bucket(conditions: &Conditions) -> i64 {

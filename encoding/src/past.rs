@@ -18,7 +18,7 @@ pub struct Past {
 
 impl Past {
     /// Earlier boards, newest first, each with whether it had occurred before.
-    pub fn boards(&self) -> impl Iterator<Item = (&Board, bool)> {
+    pub fn boards(&self) -> impl Iterator<Item = (&Board, bool)> + Clone {
         self.boards.iter().rev().map(|(board, repeated)| (board, *repeated))
     }
 

@@ -18,7 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use zeitnot_encoding::{Conditions, otter::ASSUMED_RATING};
+use zeitnot_encoding::{Conditions, encodings::ASSUMED_RATING};
 
 use crate::InferenceError;
 

@@ -2,7 +2,7 @@
 
 use crate::{
     Graph,
-    graph::{Heads, Linear},
+    graph::{Heads, Linear, Scores},
 };
 
 /// Sizes of one block.
@@ -51,9 +51,9 @@ impl Block<'_> {
     ) -> G::Value {
         let (name, width) = (self.name, self.heads.total());
         let linear = |part: &str| Linear::without_bias(&format!("{name}.attn.{part}"), width, width);
-        let (tokens, mask) = match context {
-            Context::Board => (x, None),
-            Context::Tokens(tokens, mask) => (tokens, Some(mask)),
+        let (tokens, scores) = match context {
+            Context::Board => (x, Scores::Plain),
+            Context::Tokens(tokens, mask) => (tokens, Scores::Masked(mask)),
         };
         let tokens = g.layer_norm(tokens, &format!("{name}.attn.context_norm"), width);
         let x = g.layer_norm(x, &format!("{name}.attn.x_norm"), width);
@@ -64,7 +64,7 @@ impl Block<'_> {
         let q = g.add(&q, &shift);
         let k = g.linear(&tokens, &linear("to_k"));
         let v = g.linear(&tokens, &linear("to_v"));
-        let out = g.attention([&q, &k, &v], self.heads, mask);
+        let out = g.attention([&q, &k, &v], self.heads, scores);
         let out = g.linear(&out, &Linear::new(&format!("{name}.attn.to_out.0"), width, width));
         g.dropout(&out, self.dropout)
     }

@@ -1,9 +1,9 @@
 //! Sizes and switches of the networks.
 
 use serde::{Deserialize, Serialize};
-use zeitnot_encoding::{Encoding, Lc0, Otter, Zeitnot};
+use zeitnot_encoding::{Encoding, Lc0, Maia3, Otter, Zeitnot};
 
-use crate::{Graph, Outputs, lc0, otter, zeitnot};
+use crate::{Graph, Maia3Config, Outputs, lc0, maia3, otter, zeitnot};
 
 /// A network of some family; a recipe names the family by its encoding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub enum NetworkConfig {
     /// Residual networks of Leela Chess Zero, such as Maia-1.
     #[serde(rename = "lc0-112/1")]
     Lc0(Lc0Config),
+    /// Maia-3.
+    #[serde(rename = "maia3/1")]
+    Maia3(Maia3Config),
 }
 
 impl NetworkConfig {
@@ -27,6 +30,7 @@ impl NetworkConfig {
             NetworkConfig::Otter(_) => &Otter,
             NetworkConfig::Zeitnot(_) => &Zeitnot,
             NetworkConfig::Lc0(_) => &Lc0,
+            NetworkConfig::Maia3(_) => &Maia3,
         }
     }
 
@@ -36,6 +40,7 @@ impl NetworkConfig {
             NetworkConfig::Otter(config) => otter::forward(g, config),
             NetworkConfig::Zeitnot(config) => zeitnot::forward(g, config),
             NetworkConfig::Lc0(config) => lc0::forward(g, config),
+            NetworkConfig::Maia3(config) => maia3::forward(g, config),
         }
     }
 
@@ -49,6 +54,7 @@ impl NetworkConfig {
             NetworkConfig::Otter(config) => config.check(),
             NetworkConfig::Zeitnot(config) => config.check(),
             NetworkConfig::Lc0(config) => config.check(),
+            NetworkConfig::Maia3(config) => config.check(),
         }
     }
 
@@ -59,7 +65,7 @@ impl NetworkConfig {
             NetworkConfig::Zeitnot(config) => {
                 NetworkConfig::Zeitnot(ZeitnotConfig { move_planes: 0, move_tokens: 0, ..config })
             }
-            NetworkConfig::Lc0(_) => return None,
+            NetworkConfig::Lc0(_) | NetworkConfig::Maia3(_) => return None,
         })
     }
 
@@ -68,7 +74,7 @@ impl NetworkConfig {
         Some(match self {
             NetworkConfig::Otter(config) => NetworkConfig::Otter(OtterConfig { time: false, ..config }),
             NetworkConfig::Zeitnot(config) => NetworkConfig::Zeitnot(ZeitnotConfig { time: false, ..config }),
-            NetworkConfig::Lc0(_) => return None,
+            NetworkConfig::Lc0(_) | NetworkConfig::Maia3(_) => return None,
         })
     }
 }
@@ -160,7 +166,7 @@ impl Lc0Config {
     }
 }
 
-fn positive(name: &str, value: i64) -> Result<(), String> {
+pub(crate) fn positive(name: &str, value: i64) -> Result<(), String> {
     match value {
         1..=65536 => Ok(()),
         _ => Err(format!("network.{name}: {value} is not between 1 and 65536")),

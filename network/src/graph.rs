@@ -27,6 +27,8 @@ pub trait Graph {
     fn convolution(&mut self, x: &Self::Value, layer: &Convolution) -> Self::Value;
     /// Layer normalisation over the last axis, epsilon 1e-5. Tensors `{name}.weight` and `{name}.bias`.
     fn layer_norm(&mut self, x: &Self::Value, name: &str, size: i64) -> Self::Value;
+    /// Division by the root of the mean square over the last axis, epsilon [`RMS_EPSILON`]. Tensor `{name}.weight`.
+    fn rms_norm(&mut self, x: &Self::Value, name: &str, size: i64) -> Self::Value;
     /// Rows of `table` along its first axis.
     fn take(&mut self, table: &Self::Value, ids: &Self::Value) -> Self::Value;
     /// Fixed positions along an axis.
@@ -51,9 +53,9 @@ pub trait Graph {
     /// Booleans to 0.0 and 1.0.
     fn to_float(&mut self, x: &Self::Value) -> Self::Value;
 
-    /// Softmax attention per head: `q` `[B, T, D]`, `k` and `v` `[B, S, D]`, scaled by 1/sqrt of the head's width;
-    /// scores become -1e9 where `mask` `[B, 1, 1, S]` is 0, so that where it is 0 throughout, all weigh the same. Gives `[B, T, D]`.
-    fn attention(&mut self, qkv: [&Self::Value; 3], heads: Heads, mask: Option<&Self::Value>) -> Self::Value;
+    /// Softmax attention per head: `q` `[B, T, D]`, `k` and `v` `[B, S, D]`, scaled by 1/sqrt of the head's width. Gives
+    /// `[B, T, D]`.
+    fn attention(&mut self, qkv: [&Self::Value; 3], heads: Heads, scores: Scores<'_, Self::Value>) -> Self::Value;
     /// `a b^T` per row of the batch: `[B, T, D]`, `[B, S, D]` to `[B, T, S]`.
     fn outer(&mut self, a: &Self::Value, b: &Self::Value) -> Self::Value;
 
@@ -78,6 +80,17 @@ pub trait Graph {
     fn dropout(&mut self, x: &Self::Value, probability: f64) -> Self::Value;
     /// Zeroes whole channels of `[B, C, 8, 8]` while training.
     fn dropout_channels(&mut self, x: &Self::Value, probability: f64) -> Self::Value;
+}
+
+/// What becomes of attention's scores before the softmax.
+#[derive(Clone, Copy, Debug)]
+pub enum Scores<'a, V> {
+    /// Nothing.
+    Plain,
+    /// They are -1e9 where this `[B, 1, 1, S]` is 0, so that where it is 0 throughout, all weigh the same.
+    Masked(&'a V),
+    /// This `[B, heads, T, S]` is added.
+    Biased(&'a V),
 }
 
 /// Attention heads.
@@ -152,6 +165,9 @@ pub const MASKED: f32 = -1e9;
 /// Epsilon of layer and batch normalisation.
 pub const EPSILON: f64 = 1e-5;
 
+/// Epsilon of normalisation by the root mean square.
+pub const RMS_EPSILON: f64 = f32::EPSILON as f64;
+
 impl Convolution {
     /// The convolution's tensor.
     pub fn kernel(&self) -> Spec {
@@ -186,4 +202,6 @@ pub struct Outputs<V> {
     pub auxiliary: Option<V>,
     /// f32 `[B, P]`: the pooled hidden state, which re-rankers are shown.
     pub pooled: Option<V>,
+    /// f32 `[B]`: Maia-3's last head, whose unit is not published; written for comparisons, served to nobody.
+    pub ponder: Option<V>,
 }

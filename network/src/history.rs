@@ -4,7 +4,7 @@ use zeitnot_encoding::{situation::HISTORY, vocabulary, zeitnot::NOWHERE};
 
 use crate::{
     Graph, HistoryConfig, HistoryEmbedding,
-    graph::{Heads, Linear},
+    graph::{Heads, Linear, Scores},
     specs::{Init, Spec},
 };
 
@@ -147,7 +147,7 @@ fn transformer_layer<G: Graph>(
     let qkv = g.linear(x, &projection);
     let [q, k, v] = [0, 1, 2].map(|part| g.slice(&qkv, 2, part * width, width));
     let heads = Heads { count: config.heads, width: width / config.heads };
-    let attended = g.attention([&q, &k, &v], heads, Some(mask));
+    let attended = g.attention([&q, &k, &v], heads, Scores::Masked(mask));
     let attended = g.linear(&attended, &Linear::new(&format!("{name}.self_attn.out_proj"), width, width));
     let attended = g.dropout(&attended, dropout);
     let x = g.add(x, &attended);

@@ -31,7 +31,7 @@ pub fn forward<G: Graph>(g: &mut G, config: &Lc0Config) -> Outputs<G::Value> {
         let value = g.tanh(&value);
         (Some(g.reshape(&value, &[-1])), None)
     };
-    Outputs { policy, value, wdl, think_time: None, auxiliary: None, pooled: None }
+    Outputs { policy, value, wdl, think_time: None, auxiliary: None, pooled: None, ponder: None }
 }
 
 fn layer(name: &str, input: i64, output: i64) -> Convolution {

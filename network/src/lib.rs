@@ -11,6 +11,7 @@
 //! - [`zeitnot`]: the network family `zeitnot/1`.
 //! - [`policy`]: the policy heads of these two.
 //! - [`lc0`]: the network family `lc0-112/1`, and the reader of its weights files.
+//! - [`maia3`]: the network family `maia3/1`.
 //! - [`reranker`]: the network `rerank/1`.
 //! - [`excitation`]: the gates of both residual families.
 //! - [`specs`]: names, shapes and initial values of the tensors.
@@ -23,6 +24,7 @@ pub mod excitation;
 pub mod graph;
 pub mod history;
 pub mod lc0;
+pub mod maia3;
 pub mod onnx;
 pub mod otter;
 pub mod policy;
@@ -33,5 +35,6 @@ pub mod zeitnot;
 
 pub use config::{HistoryConfig, HistoryEmbedding, Lc0Config, NetworkConfig, OtterConfig, PolicyConfig, ZeitnotConfig};
 pub use graph::{Graph, Outputs};
+pub use maia3::Maia3Config;
 pub use reranker::RerankerConfig;
 pub use weights::{Weights, WeightsError};

@@ -57,6 +57,7 @@ pub fn export(
         (outputs.think_time, "think_time", Some(vec![think_time::BINS.len()])),
         (outputs.auxiliary, "aux", Some(vec![AUXILIARY])),
         (outputs.pooled, "pooled", None),
+        (outputs.ponder, "ponder", Some(vec![])),
     ];
     let mut output = Vec::new();
     for (node, name, sizes) in named {

@@ -37,6 +37,7 @@ pub fn forward<G: Graph>(g: &mut G, config: &OtterConfig) -> Outputs<G::Value> {
         think_time: None,
         auxiliary: Some(auxiliary(g, config, &pooled)),
         pooled: Some(pooled),
+        ponder: None,
     }
 }
 

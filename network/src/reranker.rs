@@ -12,7 +12,7 @@ use zeitnot_encoding::{
 
 use crate::{
     Graph,
-    graph::{Heads, Linear},
+    graph::{Heads, Linear, Scores},
     specs::{self, Init, Spec},
 };
 
@@ -168,7 +168,7 @@ fn layer<G: Graph>(g: &mut G, config: &RerankerConfig, number: i64, x: &G::Value
     let normed = g.layer_norm(x, &name("attention.norm"), width);
     let [q, k, v] = ["q", "k", "v"]
         .map(|part| g.linear(&normed, &Linear::without_bias(&name(&format!("attention.{part}")), width, width)));
-    let attended = g.attention([&q, &k, &v], heads, Some(mask));
+    let attended = g.attention([&q, &k, &v], heads, Scores::Masked(mask));
     let attended = g.linear(&attended, &Linear::new(&name("attention.out"), width, width));
     let attended = g.dropout(&attended, config.dropout);
     let x = g.add(x, &attended);

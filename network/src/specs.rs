@@ -2,7 +2,7 @@
 
 use crate::{
     Graph, NetworkConfig,
-    graph::{Convolution, Heads, Linear},
+    graph::{Convolution, Heads, Linear, Scores},
 };
 
 /// Initial values of a tensor.
@@ -93,6 +93,10 @@ impl Graph for Recorder {
         self.specs.push(Spec::new(&format!("{name}.bias"), &[size], Init::Zeros));
     }
 
+    fn rms_norm(&mut self, _: &(), name: &str, size: i64) {
+        self.specs.push(Spec::new(&format!("{name}.weight"), &[size], Init::Ones));
+    }
+
     fn alias(&mut self, _: &()) {}
     fn constant(&mut self, _: &[i64], _: &[f32]) {}
     fn integers(&mut self, _: &[i64], _: &[i64]) {}
@@ -107,7 +111,7 @@ impl Graph for Recorder {
     fn multiply(&mut self, _: &(), _: &()) {}
     fn divide(&mut self, _: &(), _: &()) {}
     fn to_float(&mut self, _: &()) {}
-    fn attention(&mut self, _: [&(); 3], _: Heads, _: Option<&()>) {}
+    fn attention(&mut self, _: [&(); 3], _: Heads, _: Scores<'_, ()>) {}
     fn exact(&mut self, _: &()) {}
     fn outer(&mut self, _: &(), _: &()) {}
     fn reshape(&mut self, _: &(), _: &[i64]) {}

@@ -91,6 +91,11 @@ impl Weights {
         self.tensors.insert(name.to_owned(), tensor);
     }
 
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<&[i64]> {
+        self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
+    }
+
     /// The values of a tensor, checked against the shape a network needs.
     ///
     /// # Errors

@@ -44,6 +44,7 @@ pub fn forward<G: Graph>(g: &mut G, config: &ZeitnotConfig) -> Outputs<G::Value>
         think_time: Some(g.linear(&summary, &Linear::new("heads.think_time", config.heads, bins))),
         auxiliary: Some(auxiliary(g, config, &tokens, &summary)),
         pooled: Some(summary),
+        ponder: None,
     }
 }
 

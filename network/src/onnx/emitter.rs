@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     Graph, Weights, WeightsError,
-    graph::{Convolution, EPSILON, Heads, Linear, MASKED},
+    graph::{Convolution, EPSILON, Heads, Linear, MASKED, RMS_EPSILON, Scores},
     specs::{Init, Spec},
 };
 
@@ -174,6 +174,19 @@ impl Graph for Emitter<'_> {
         self.node("LayerNormalization", &[x, &scale, &shift], attributes)
     }
 
+    fn rms_norm(&mut self, x: &String, name: &str, size: i64) -> String {
+        let scale = self.weight(Spec::new(&format!("{name}.weight"), &[size], Init::Ones));
+        // The pattern that ONNX Runtime fuses into one kernel.
+        let two = self.scalar(2.0);
+        let square = self.node("Pow", &[x, &two], vec![]);
+        let mean = self.reduce("ReduceMean", &square, -1, true);
+        let epsilon = self.scalar(RMS_EPSILON as f32);
+        let shifted = self.node("Add", &[&mean, &epsilon], vec![]);
+        let root = self.node("Sqrt", &[&shifted], vec![]);
+        let divided = self.node("Div", &[x, &root], vec![]);
+        self.node("Mul", &[&divided, &scale], vec![])
+    }
+
     fn take(&mut self, table: &String, ids: &String) -> String {
         self.node("Gather", &[table, ids], vec![int("axis", 0)])
     }
@@ -228,18 +241,22 @@ impl Graph for Emitter<'_> {
         self.node("Cast", &[x], vec![int("to", Element::Float as i64)])
     }
 
-    fn attention(&mut self, qkv: [&String; 3], heads: Heads, mask: Option<&String>) -> String {
+    fn attention(&mut self, qkv: [&String; 3], heads: Heads, scores: Scores<'_, String>) -> String {
         let [q, k, v] = qkv;
         let q = self.split_heads(q, heads, false);
         let k = self.split_heads(k, heads, true);
         let v = self.split_heads(v, heads, false);
         let q = self.affine(&q, heads.scale(), 0.0);
-        let mut scores = self.node("MatMul", &[&q, &k], vec![]);
-        if let Some(mask) = mask {
-            let counts = self.node("Cast", &[mask], vec![int("to", Element::Bool as i64)]);
-            let nothing = self.scalar(MASKED);
-            scores = self.node("Where", &[&counts, &scores, &nothing], vec![]);
-        }
+        let products = self.node("MatMul", &[&q, &k], vec![]);
+        let scores = match scores {
+            Scores::Plain => products,
+            Scores::Biased(bias) => self.add(&products, bias),
+            Scores::Masked(mask) => {
+                let counts = self.node("Cast", &[mask], vec![int("to", Element::Bool as i64)]);
+                let nothing = self.scalar(MASKED);
+                self.node("Where", &[&counts, &products, &nothing], vec![])
+            }
+        };
         let shares = self.node("Softmax", &[&scores], vec![int("axis", -1)]);
         let out = self.node("MatMul", &[&shares, &v], vec![]);
         let out = self.transpose(&out, &[0, 2, 1, 3]);

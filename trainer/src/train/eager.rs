@@ -10,7 +10,7 @@ use zeitnot_encoding::{
 };
 use zeitnot_network::{
     Graph, NetworkConfig, Outputs, Weights,
-    graph::{Convolution, EPSILON, Heads, Linear, MASKED},
+    graph::{Convolution, EPSILON, Heads, Linear, MASKED, RMS_EPSILON, Scores},
     specs::{self, Init, Spec},
 };
 
@@ -254,6 +254,13 @@ impl Graph for Eager<'_> {
         x.layer_norm([size], Some(&weight), Some(&bias), EPSILON, true)
     }
 
+    fn rms_norm(&mut self, x: &Tensor, name: &str, size: i64) -> Tensor {
+        let weight = self.tensor(&format!("{name}.weight"), &[size]);
+        let exact = x.to_kind(Kind::Float);
+        let square = exact.square().mean_dim([-1].as_slice(), true, None::<Kind>);
+        (exact * (square + RMS_EPSILON).rsqrt() * weight).to_kind(x.kind())
+    }
+
     fn take(&mut self, table: &Tensor, ids: &Tensor) -> Tensor {
         let mut shape = ids.size();
         shape.extend(table.size().iter().skip(1));
@@ -300,13 +307,15 @@ impl Graph for Eager<'_> {
         x.to_kind(self.kind)
     }
 
-    fn attention(&mut self, qkv: [&Tensor; 3], heads: Heads, mask: Option<&Tensor>) -> Tensor {
+    fn attention(&mut self, qkv: [&Tensor; 3], heads: Heads, scores: Scores<'_, Tensor>) -> Tensor {
         let [q, k, v] = qkv.map(|x| Self::split_heads(x, heads));
-        let mut scores = (q * f64::from(heads.scale())).matmul(&k.transpose(-2, -1));
-        if let Some(mask) = mask {
+        let products = (q * f64::from(heads.scale())).matmul(&k.transpose(-2, -1));
+        let scores = match scores {
+            Scores::Plain => products,
+            Scores::Biased(bias) => products + bias,
             // In half precision there is no -1e9.
-            scores = scores.to_kind(Kind::Float).masked_fill(&mask.eq(0.0), f64::from(MASKED));
-        }
+            Scores::Masked(mask) => products.to_kind(Kind::Float).masked_fill(&mask.eq(0.0), f64::from(MASKED)),
+        };
         let out = scores.softmax(-1, None::<Kind>).to_kind(v.kind()).matmul(&v).transpose(1, 2);
         let (rows, tokens, _, _) = out.size4().unwrap_or_default();
         out.reshape([rows, tokens, heads.total()])
