@@ -7,7 +7,8 @@
 //! (ONNX Runtime; what runs [`cost`]) -> [`rerank`] (engines, styles) -> [`wire`] (answer); errors become statuses in [`error`].
 //!
 //! - [`server`]: sockets, start, drain. [`shutdown`]: signals. [`readiness`]: health, told everywhere at once.
-//! - [`models`]: what is served and how it is loaded, from [`model_files`], after a [`selfcheck`]. [`reload`]: changes it.
+//! - [`models`]: what is served and how it is loaded, from [`model_files`], after a [`selfcheck`]. [`entries`]: what a name
+//!   stands for, a model or an ensemble. [`reload`]: changes what is served.
 //!   [`memory`]: gives back what old models leave.
 //! - [`credentials`]: API [`keys`] and [`tls`], kept current. [`watch`]: notices changed files.
 //! - [`config`], [`cli`]: options and commands.
@@ -23,6 +24,7 @@ pub mod connections;
 pub mod cost;
 pub mod credentials;
 pub mod deadline;
+pub mod entries;
 pub mod error;
 pub mod jobs;
 pub mod keys;

@@ -7,7 +7,8 @@ use zeitnot_server::{
     cli::{Cli, Command},
     config::Config,
     cost::CostModel,
-    model_files, models,
+    model_files::{self, EnsembleFile, Found},
+    models,
     rerank::kit,
     selfcheck,
     server::{self, Listeners, Signals},
@@ -87,7 +88,16 @@ fn serve(config: Config) -> Result<()> {
 fn check(config: &Config) -> Result<()> {
     let opener = models::onnx_runtime(config);
     let mut found = Vec::new();
-    for file in model_files::read(&config.model)? {
+    for entry in model_files::read(&config.model)? {
+        let file = match entry {
+            Found::Model(file) => file,
+            Found::Ensemble(EnsembleFile { source, rule, .. }) => {
+                let how = if rule.interpolate { "mixed by rating" } else { "the nearest by rating" };
+                println!("{source}: {} version {}, {} members, {how}", rule.name, rule.version, rule.members.len());
+                found.push((source, rule.name));
+                continue;
+            }
+        };
         let mut model = opener(&file)?;
         let cost = CostModel::new(config.max_batch);
         selfcheck::check(&mut *model, &cost, true)?;

@@ -17,9 +17,10 @@ use crate::{
     batcher::{self, Batcher},
     cache::Cache,
     config::Config,
+    entries::{Ensemble, Entry},
     error::ServiceError,
     metrics::{Metrics, ModelMetrics},
-    model_files::{self, ModelFile},
+    model_files::{self, EnsembleFile, Found, ModelFile},
     rerank::kit::{self, Kit},
     worker::{self, Open, Run},
 };
@@ -45,29 +46,36 @@ pub struct Model {
     pub metrics: ModelMetrics,
 }
 
-/// All models, the default one first, and what re-ranks their moves.
+/// All that is served, and what re-ranks its moves.
 #[derive(Debug, Default)]
 pub struct Models {
+    /// By name, the default one first.
+    entries: Vec<Entry>,
     models: Vec<Arc<Model>>,
     kit: Kit,
 }
 
 impl Models {
-    /// A model by its name; the default one when the name is empty.
+    /// What a name stands for; the default one when it is empty.
     ///
     /// # Errors
     ///
     /// [`ServiceError::Starting`] before the models are loaded, [`ServiceError::UnknownModel`].
-    pub fn get(&self, name: &str) -> Result<Arc<Model>, ServiceError> {
-        let default = self.models.first().ok_or(ServiceError::Starting)?;
+    pub fn get(&self, name: &str) -> Result<&Entry, ServiceError> {
+        let default = self.entries.first().ok_or(ServiceError::Starting)?;
         if name.is_empty() {
-            return Ok(Arc::clone(default));
+            return Ok(default);
         }
-        let found = self.models.iter().find(|model| model.metadata.name == name);
-        found.cloned().ok_or_else(|| ServiceError::UnknownModel(name.chars().take(64).collect()))
+        let found = self.entries.iter().find(|entry| entry.name() == name);
+        found.ok_or_else(|| ServiceError::UnknownModel(name.chars().take(64).collect()))
     }
 
-    /// All models, the default one first.
+    /// All names, the default one first.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// All models.
     pub fn all(&self) -> &[Arc<Model>] {
         &self.models
     }
@@ -84,9 +92,22 @@ impl Models {
 
     /// Names that are served here and not there.
     pub fn names_beyond(&self, others: &Models) -> Vec<String> {
-        let there = others.models.iter().map(|model| &model.metadata.name).collect::<HashSet<_>>();
-        let names = self.models.iter().map(|model| &model.metadata.name);
-        names.filter(|name| !there.contains(name)).cloned().collect()
+        let there = others.entries.iter().map(Entry::name).collect::<HashSet<_>>();
+        self.entries.iter().map(Entry::name).filter(|name| !there.contains(name)).map(str::to_owned).collect()
+    }
+
+    /// Names whose models or members were not served before.
+    pub fn names_loaded_since(&self, before: &Models) -> Vec<String> {
+        let kept = |entry: &&Entry| before.entries.iter().any(|old| old.is_same(entry));
+        self.entries.iter().filter(|entry| !kept(entry)).map(|entry| entry.name().to_owned()).collect()
+    }
+
+    /// Whether the same is served, with the same default.
+    pub fn is_same(&self, other: &Models) -> bool {
+        let entries = self.entries.len() == other.entries.len();
+        entries
+            && self.entries.iter().zip(&other.entries).all(|(own, other)| own.is_same(other))
+            && self.kit.is_same(&other.kit)
     }
 }
 
@@ -132,26 +153,36 @@ impl Loader {
     /// When any file cannot be served, naming it. Nothing is left running of what was begun.
     pub async fn load(&self, served: &Models) -> Result<Models> {
         let paths = self.config.model.clone();
-        let files = tokio::task::spawn_blocking(move || model_files::read(&paths)).await??;
-        let mut models = Vec::new();
-        for file in files {
-            let same = served.models.iter().find(|model| model.source == file.source && model.sha256 == file.sha256);
-            models.push(match same {
-                Some(model) => Arc::clone(model),
-                None => {
-                    let source = file.source.clone();
-                    Arc::new(self.open(file).await.with_context(|| format!("{source} cannot be served"))?)
+        let found = tokio::task::spawn_blocking(move || model_files::read(&paths)).await??;
+        let mut models: Vec<Arc<Model>> = Vec::new();
+        let mut places = Vec::new();
+        for found in found {
+            match found {
+                Found::Ensemble(file) => places.push(Place::Ensemble(file)),
+                Found::Model(file) => {
+                    let same =
+                        served.models.iter().find(|model| model.source == file.source && model.sha256 == file.sha256);
+                    let model = match same {
+                        Some(model) => Arc::clone(model),
+                        None => {
+                            let source = file.source.clone();
+                            Arc::new(self.open(file).await.with_context(|| format!("{source} cannot be served"))?)
+                        }
+                    };
+                    models.push(Arc::clone(&model));
+                    places.push(Place::Model(model));
                 }
-            });
+            }
         }
-        let names = models.iter().map(|model| (&*model.source, &*model.metadata.name));
+        let mut entries = places.into_iter().map(|place| place.entry(&models)).collect::<Result<Vec<_>>>()?;
+        let names = entries.iter().map(|entry| (entry.source(), entry.name()));
         check_names(names, self.config.default_model.as_deref())?;
-        let default = |model: &Arc<Model>| Some(&model.metadata.name) == self.config.default_model.as_ref();
-        if let Some(place) = models.iter().position(default) {
-            models.swap(0, place);
+        let default = |entry: &Entry| Some(entry.name()) == self.config.default_model.as_deref();
+        if let Some(place) = entries.iter().position(default) {
+            entries.swap(0, place);
         }
         let kit = kit::load(&self.config, &self.metrics.rerank, &self.changed, &served.kit).await?;
-        Ok(Models { models, kit })
+        Ok(Models { entries, models, kit })
     }
 
     /// Opens one model and starts its workers.
@@ -185,6 +216,27 @@ impl Loader {
         let encoding = encodings::find(encoding).with_context(|| format!("encoding {encoding}"))?;
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         Ok(Model { id, source, sha256, metadata, encoding, provider, batcher, metrics })
+    }
+}
+
+/// A name whose models are all open when the others are.
+enum Place {
+    Model(Arc<Model>),
+    Ensemble(EnsembleFile),
+}
+
+impl Place {
+    fn entry(self, models: &[Arc<Model>]) -> Result<Entry> {
+        let EnsembleFile { source, sha256, rule, members } = match self {
+            Place::Model(model) => return Ok(Entry::Model(model)),
+            Place::Ensemble(file) => file,
+        };
+        let member = |member: &String| {
+            let found = models.iter().find(|model| model.source == *member);
+            found.cloned().with_context(|| format!("{source}: {member} is not open"))
+        };
+        let members = members.iter().map(member).collect::<Result<Vec<_>>>()?;
+        Ok(Entry::Ensemble(Arc::new(Ensemble { source, sha256, rule, members })))
     }
 }
 

@@ -97,10 +97,9 @@ impl Reloading {
         let result = self.loader.load(&served).await;
         let (label, outcome) = match result {
             Ok(loaded) => {
-                let changes = Changes { loaded: loaded_names(&served, &loaded), removed: served.names_beyond(&loaded) };
-                let order = |models: &Models| models.all().iter().map(|model| model.id).collect::<Vec<_>>();
-                let same = order(&served) == order(&loaded) && served.kit().is_same(loaded.kit());
-                let label = if same { "unchanged" } else { "changed" };
+                let (new, gone) = (loaded.names_loaded_since(&served), served.names_beyond(&loaded));
+                let changes = Changes { loaded: new, removed: gone };
+                let label = if served.is_same(&loaded) { "unchanged" } else { "changed" };
                 self.swap(loaded);
                 tracing::info!(loaded = ?changes.loaded, removed = ?changes.removed, "reloaded");
                 (label, Ok(changes))
@@ -123,9 +122,4 @@ impl Reloading {
         }
         self.models.store(Arc::new(loaded));
     }
-}
-
-fn loaded_names(served: &Models, loaded: &Models) -> Vec<String> {
-    let kept = |id| served.all().iter().any(|model| model.id == id);
-    loaded.all().iter().filter(|model| !kept(model.id)).map(|model| model.metadata.name.clone()).collect()
 }

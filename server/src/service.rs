@@ -16,6 +16,7 @@ use crate::{
     cache::{Cache, Key},
     config::Config,
     deadline::Deadline,
+    entries::{self, Chosen, Entry},
     error::ServiceError,
     jobs::Reply,
     models::{Model, Models},
@@ -53,29 +54,38 @@ impl Service {
             extensions.get().map_or_else(|| Instant::now() + self.config.max_deadline(), |&Deadline(end)| end);
         let query = wire::query(request, self.config.max_moves)?;
         let served = self.models.load_full(); // Model, re-ranker and styles of one reload.
-        let model = noted(served.get(&query.model)?, &extensions);
+        let entry = noted(served.get(&query.model)?, &extensions);
+        let chosen = entry.choose(&query.situation.conditions).ok_or(ServiceError::Starting)?;
         let style = self.stage.style(&query.rerank, served.kit())?;
         if let Some(over) = query.game.over() {
-            return Ok(wire::answer::over(&query, over, &model));
+            return Ok(wire::answer::over(&query, over, &chosen));
         }
-        let reply = self.compute(&query, &model, deadline).await?;
+        let reply = self.compute(&query, &chosen, deadline).await?;
         let span = tracing::Span::current();
         span.record("queue_ms", reply.queue.as_secs_f64() * 1e3);
         span.record("inference_ms", reply.inference.as_secs_f64() * 1e3);
         span.record("batch_size", reply.batch_size);
         let (prediction, kit) = (&*reply.prediction, served.kit());
-        let subject = Subject { query: &query, prediction, model: &model, kit, style, deadline };
+        let subject = Subject { query: &query, prediction, model: &chosen.lead, kit, style, deadline };
         let reranked = self.stage.rerank(&subject).await?;
         span.record("rerank_status", reranked.outcome.label());
         if let Some(engine) = reranked.engine {
             span.record("engine_ms", engine.as_secs_f64() * 1e3);
         }
         self.stage.count(reranked.outcome);
-        Ok(wire::answer::response(&query, &reply, &reranked, &model))
+        Ok(wire::answer::response(&query, &reply, &reranked, &chosen))
     }
 
-    /// A prediction that was kept, or a new one.
-    async fn compute(&self, query: &Query, model: &Model, deadline: std::time::Instant) -> Result<Reply, ServiceError> {
+    /// What the chosen model predicts, or a mixture of two.
+    async fn compute(&self, query: &Query, chosen: &Chosen, deadline: Instant) -> Result<Reply, ServiceError> {
+        let Some((other, weight)) = &chosen.other else { return self.ask(query, &chosen.lead, deadline).await };
+        let (lead, other) =
+            tokio::try_join!(self.ask(query, &chosen.lead, deadline), self.ask(query, other, deadline))?;
+        Ok(entries::mix([(&lead, chosen.weight), (&other, *weight)]))
+    }
+
+    /// A prediction of one model that was kept, or a new one.
+    async fn ask(&self, query: &Query, model: &Model, deadline: Instant) -> Result<Reply, ServiceError> {
         let input = Batch::of(model.encoding, [&query.situation]);
         let legal = query.legal.indices();
         let key = (self.cache.is_on() || self.config.coalesce).then(|| Key::new(model.id, &input, legal));
@@ -88,7 +98,7 @@ impl Service {
 
     fn described(&self) -> Vec<zeitnot_proto::v1::Model> {
         let models = self.models.load();
-        models.all().iter().enumerate().map(|(number, model)| wire::answer::model(model, number == 0)).collect()
+        models.entries().iter().enumerate().map(|(number, entry)| wire::answer::entry(entry, number == 0)).collect()
     }
 }
 
@@ -107,9 +117,10 @@ impl ModelService for Service {
     }
 
     async fn get_model(&self, request: Request<GetModelRequest>) -> Result<Response<GetModelResponse>, Status> {
-        let model = noted(self.models.load().get(&request.get_ref().name)?, request.extensions());
-        let is_default = self.models.load().all().first().is_some_and(|first| first.id == model.id);
-        Ok(Response::new(GetModelResponse { model: Some(wire::answer::model(&model, is_default)) }))
+        let models = self.models.load();
+        let entry = noted(models.get(&request.get_ref().name)?, request.extensions());
+        let is_default = models.entries().first().is_some_and(|first| first.name() == entry.name());
+        Ok(Response::new(GetModelResponse { model: Some(wire::answer::entry(entry, is_default)) }))
     }
 
     async fn reload_models(
@@ -124,12 +135,12 @@ impl ModelService for Service {
     }
 }
 
-/// A model, noted for metrics and logs.
-fn noted(model: Arc<Model>, extensions: &Extensions) -> Arc<Model> {
+/// What a name stands for, noted for metrics and logs.
+fn noted<'a>(entry: &'a Entry, extensions: &Extensions) -> &'a Entry {
     if let Some(note) = extensions.get::<ModelNote>() {
-        note.set(&model.metadata.name);
+        note.set(entry.name());
     }
-    model
+    entry
 }
 
 /// Whether the caller's key is an administrator's or, without keys, the caller is on the same machine.

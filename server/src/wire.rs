@@ -153,15 +153,19 @@ fn time_control(control: Option<v1::TimeControl>, wrong: &mut Vec<Violation>) ->
 
 #[cfg(test)]
 mod tests {
-    use zeitnot_encoding::{Otter, Zeitnot};
+    use zeitnot_encoding::{Encoding, Otter, Zeitnot};
 
-    use super::{answer::conditions, *};
+    use super::{answer::told_conditions, *};
 
     fn violations(request: v1::PredictRequest) -> Vec<(String, String)> {
         match query(request, 100) {
             Err(ServiceError::Invalid(wrong)) => wrong.into_iter().map(|v| (v.field, v.problem)).collect(),
             other => panic!("{other:?}"),
         }
+    }
+
+    fn conditions(query: &Query, encoding: &dyn Encoding) -> v1::Conditions {
+        told_conditions(query, encoding.told(&query.situation))
     }
 
     fn wire(seconds: i64) -> Option<WireDuration> {

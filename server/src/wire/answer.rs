@@ -1,21 +1,23 @@
 //! Answers of predictions, and descriptions of models.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use prost_types::Duration as WireDuration;
-use zeitnot_encoding::{Encoding, GameOver, RankedMove, RatingSystem, ThinkTime, decode::softmax};
+use zeitnot_encoding::{GameOver, RankedMove, RatingSystem, ThinkTime, decode::softmax, encodings::Told};
+use zeitnot_inference::Metadata;
 use zeitnot_proto::v1;
 
 use super::{Query, evidence};
 use crate::{
     cache::Prediction,
+    entries::{self, Chosen, Ensemble, Entry},
     jobs::Reply,
     models::Model,
     rerank::{Outcome, stage::Reranked},
 };
 
 /// The answer of a game that goes on.
-pub fn response(query: &Query, reply: &Reply, reranked: &Reranked, model: &Model) -> v1::PredictResponse {
+pub fn response(query: &Query, reply: &Reply, reranked: &Reranked, chosen: &Chosen) -> v1::PredictResponse {
     let Prediction { logits: prior, outlook, think_time, .. } = &*reply.prediction;
     let logits = reranked.logits.as_deref().unwrap_or(prior);
     let before = softmax(prior.iter().copied());
@@ -33,7 +35,7 @@ pub fn response(query: &Query, reply: &Reply, reranked: &Reranked, model: &Model
     };
     let moves = query.legal.top(query.game.position(), logits, query.top_k);
     let [win, draw, loss] = outlook.wdl.map_or([None; 3], |wdl| wdl.map(Some));
-    let mut conditions = conditions(query, model.encoding);
+    let mut conditions = conditions(query, chosen);
     conditions.style = reranked.style.clone().unwrap_or_default();
     conditions.notes.extend(reranked.notes.iter().cloned());
     v1::PredictResponse {
@@ -42,7 +44,7 @@ pub fn response(query: &Query, reply: &Reply, reranked: &Reranked, model: &Model
         think_time: think_time.as_ref().map(quantiles),
         conditions: Some(conditions),
         game_over: v1::GameOver::Unspecified.into(),
-        model: Some(identity(model)),
+        model: Some(identity(chosen)),
         timings: Some(v1::Timings {
             queue: Some(duration(reply.queue)),
             inference: Some(duration(reply.inference)),
@@ -68,7 +70,7 @@ fn status(outcome: Outcome) -> v1::RerankStatus {
 }
 
 /// The answer of a game that is over.
-pub fn over(query: &Query, over: GameOver, model: &Model) -> v1::PredictResponse {
+pub fn over(query: &Query, over: GameOver, chosen: &Chosen) -> v1::PredictResponse {
     let over = match over {
         GameOver::Checkmate => v1::GameOver::Checkmate,
         GameOver::Stalemate => v1::GameOver::Stalemate,
@@ -77,16 +79,26 @@ pub fn over(query: &Query, over: GameOver, model: &Model) -> v1::PredictResponse
         GameOver::FivefoldRepetition => v1::GameOver::FivefoldRepetition,
     };
     v1::PredictResponse {
-        conditions: Some(conditions(query, model.encoding)),
+        conditions: Some(conditions(query, chosen)),
         game_over: over.into(),
-        model: Some(identity(model)),
+        model: Some(identity(chosen)),
         ..v1::PredictResponse::default()
     }
 }
 
-/// A model's description.
-pub fn model(model: &Model, is_default: bool) -> v1::Model {
-    let metadata = model.metadata.clone();
+/// The description of what a name stands for.
+pub fn entry(entry: &Entry, is_default: bool) -> v1::Model {
+    match entry {
+        Entry::Model(model) => described(model.metadata.clone(), Some(model), &model.sha256, is_default),
+        Entry::Ensemble(ensemble) => v1::Model {
+            members: ensemble.members.iter().enumerate().map(|(place, model)| member(ensemble, place, model)).collect(),
+            interpolated: ensemble.rule.interpolate,
+            ..described(ensemble.metadata(), ensemble.members.first(), &ensemble.sha256, is_default)
+        },
+    }
+}
+
+fn described(metadata: Metadata, runs: Option<&Arc<Model>>, sha256: &str, is_default: bool) -> v1::Model {
     v1::Model {
         name: metadata.name,
         version: metadata.version,
@@ -95,19 +107,36 @@ pub fn model(model: &Model, is_default: bool) -> v1::Model {
         trained_on: metadata.trained_on,
         metrics_json: metadata.metrics,
         license: metadata.license,
-        execution_provider: model.provider.name().to_owned(),
-        sha256: model.sha256.clone(),
+        execution_provider: runs.map_or_else(String::new, |model| model.provider.name().to_owned()),
+        sha256: sha256.to_owned(),
         is_default,
+        members: Vec::new(),
+        interpolated: false,
     }
 }
 
-fn identity(model: &Model) -> v1::ModelIdentity {
-    let metadata = &model.metadata;
-    v1::ModelIdentity {
-        name: metadata.name.clone(),
-        version: metadata.version.clone(),
-        encoding: metadata.encoding.clone(),
+fn member(ensemble: &Ensemble, place: usize, model: &Model) -> v1::Member {
+    let (lowest, highest) = ensemble.rule.range(place);
+    v1::Member {
+        name: model.metadata.name.clone(),
+        rating: ensemble.rule.members.get(place).map_or(0, |member| u32::from(member.rating)),
+        lowest_rating: lowest.map(u32::from),
+        highest_rating: highest.map(u32::from),
     }
+}
+
+fn identity(chosen: &Chosen) -> v1::ModelIdentity {
+    let lead = &chosen.lead.metadata;
+    let share = |model: &Model, weight| v1::MemberShare { name: model.metadata.name.clone(), weight };
+    let (name, version, members) = match &chosen.entry {
+        Entry::Model(_) => (&lead.name, &lead.version, Vec::new()),
+        Entry::Ensemble(ensemble) => {
+            let other = chosen.other.iter().map(|(model, weight)| share(model, *weight));
+            let members = std::iter::once(share(&chosen.lead, chosen.weight)).chain(other).collect();
+            (&ensemble.rule.name, &ensemble.rule.version, members)
+        }
+    };
+    v1::ModelIdentity { name: name.clone(), version: version.clone(), encoding: lead.encoding.clone(), members }
 }
 
 fn quantiles(time: &ThinkTime) -> v1::ThinkTime {
@@ -115,10 +144,18 @@ fn quantiles(time: &ThinkTime) -> v1::ThinkTime {
     v1::ThinkTime { median: at(0.5), p10: at(0.1), p90: at(0.9) }
 }
 
-/// What the model was told, and what was unknown or had no place in its encoding.
-pub(super) fn conditions(query: &Query, encoding: &dyn Encoding) -> v1::Conditions {
+/// What the model was told or chosen by, and what was unknown or had no place in its encoding.
+fn conditions(query: &Query, chosen: &Chosen) -> v1::Conditions {
+    let mut told = chosen.lead.encoding.told(&query.situation);
+    if let Some(by) = chosen.by {
+        entries::tell(by, &query.situation.conditions, &mut told);
+    }
+    told_conditions(query, told)
+}
+
+/// The conditions with what of them was used.
+pub(super) fn told_conditions(query: &Query, told: Told) -> v1::Conditions {
     let given = &query.situation.conditions;
-    let told = encoding.told(&query.situation);
     let used = &told.conditions;
     let missing = [
         ("mover.rating", given.mover_rating.is_none()),
