@@ -31,7 +31,7 @@ lint: setup ## Check format, lints and documentation
 
 bench: setup ## Run the benchmarks; docs/benchmarks.md
 	$(CARGO) bench --profile release -p zeitnot-trainer
-	$(CARGO) bench --profile release -p zeitnot-server --bench saturation --bench replay --bench rerank
+	$(CARGO) bench --profile release -p zeitnot-server --bench saturation --bench replay --bench rerank --bench neighbours
 	scripts/benchmarks.py
 
 bench-peers: setup ## Measure the server beside its peers; docs/benchmarks.md

@@ -154,6 +154,7 @@ mod tests {
             think_time: Some(zeros(BINS.len())),
             auxiliary: Some(zeros(AUXILIARY)),
             pooled: None,
+            ponder: None,
         };
         of(&outputs, &batch, config)
     }
