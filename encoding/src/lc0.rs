@@ -5,7 +5,10 @@
 //! before any other initial position that one is repeated. Then own queenside, own kingside, the opponent's queenside and kingside castling rights, ones if Black moves, the number of
 //! half-moves since a capture or pawn move, zeros, and ones. Row 0 is the mover's rank 1.
 //!
-//! The move is scored over 80 planes of 64 from squares; [`POLICY`] finds the vocabulary's moves among them.
+//! A network scores moves over 80 planes of 64 from squares, or over the 1,858 moves that a queen, a knight or a
+//! promoting pawn could make; [`Policy`] finds the vocabulary's moves among them.
+
+use std::cmp::Reverse;
 
 use shakmaty::{Board, CastlingSide, Color, Position, Rank, Role, Square};
 
@@ -19,8 +22,6 @@ use crate::{
 
 /// Planes of the input.
 pub const PLANES: usize = 112;
-/// Logits of the policy: 80 planes of 64 from squares.
-pub const POLICY: usize = 80 * 64;
 /// Planes of one position.
 const POSITION: usize = 13;
 /// First plane after the positions.
@@ -105,23 +106,66 @@ const DIRECTIONS: [(i32, i32); 8] = [(0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (
 const JUMPS: [(i32, i32); 8] = [(1, 2), (2, 1), (2, -1), (1, -2), (-1, -2), (-2, -1), (-2, 1), (-1, 2)];
 const PROMOTIONS: [Role; 3] = [Role::Rook, Role::Bishop, Role::Queen];
 
-/// The place of each vocabulary move among the 5,120 logits. Moves no piece can make have place 0.
-pub fn policy() -> Vec<i64> {
-    vocabulary::entries().iter().map(|entry| place(entry).unwrap_or_default()).collect()
+/// In which order a network scores moves.
+///
+/// In both, a promotion to a knight is the pawn's plain move, and castling is the king's capture of its own rook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// 80 planes of 64 from squares: seven steps in eight directions, eight jumps, and nine promotions.
+    Planes,
+    /// From a1 to h8 the queen-like and knight moves of each square, by their to squares; then the promotions by from
+    /// file, to file, and queen, rook, bishop.
+    Moves,
 }
 
-/// The vocabulary's castling moves, as index and as place of the king's capture of its own rook, which stands for them
-/// when it is the king that moves.
-pub fn castling() -> Vec<(usize, i64)> {
-    let ways = [(Square::G1, Square::H1), (Square::C1, Square::A1)];
-    let way = |(to, rook)| {
-        let index = vocabulary::index(Square::E1, to, None)?;
-        Some((usize::from(index), place(&Entry { from: Square::E1, to: rook, promotion: None })?))
-    };
-    ways.into_iter().filter_map(way).collect()
+impl Policy {
+    /// Number of logits: 5,120 or 1,858.
+    pub fn size(self) -> usize {
+        match self {
+            Policy::Planes => 80 * 64,
+            Policy::Moves => 1858,
+        }
+    }
+
+    /// The place of each vocabulary move among the logits. Moves no piece can make have place 0.
+    pub fn places(self) -> Vec<i64> {
+        let find = self.finder();
+        vocabulary::entries().iter().map(|entry| find(entry).unwrap_or_default()).collect()
+    }
+
+    /// The vocabulary's castling moves, as index and as place of the king's capture of its own rook, which stands for
+    /// them when it is the king that moves.
+    pub fn castling(self) -> Vec<(usize, i64)> {
+        let find = self.finder();
+        let ways = [(Square::G1, Square::H1), (Square::C1, Square::A1)];
+        let way = |(to, rook)| {
+            let index = vocabulary::index(Square::E1, to, None)?;
+            Some((usize::from(index), find(&Entry { from: Square::E1, to: rook, promotion: None })?))
+        };
+        ways.into_iter().filter_map(way).collect()
+    }
+
+    /// Finds the place of a move.
+    fn finder(self) -> impl Fn(&Entry) -> Option<i64> {
+        let mut moves = vocabulary::entries().iter().filter_map(key).collect::<Vec<_>>();
+        moves.sort_unstable();
+        moves.dedup();
+        move |entry| match self {
+            Policy::Planes => plane(entry),
+            Policy::Moves => moves.binary_search(&key(entry)?).ok().map(|place| place as i64),
+        }
+    }
 }
 
-fn place(entry: &Entry) -> Option<i64> {
+/// What [`Policy::Moves`] sorts by: promotions last, then from square, to square, and queen, rook, bishop.
+fn key(entry: &Entry) -> Option<(bool, Square, Square, Option<Reverse<Role>>)> {
+    plane(entry)?;
+    let piece = entry.promotion.filter(|&role| role != Role::Knight);
+    Some((piece.is_some(), entry.from, entry.to, piece.map(Reverse)))
+}
+
+/// The place among the planes.
+fn plane(entry: &Entry) -> Option<i64> {
     let files = i32::from(entry.to.file()) - i32::from(entry.from.file());
     let ranks = i32::from(entry.to.rank()) - i32::from(entry.from.rank());
     let plane = match entry.promotion {

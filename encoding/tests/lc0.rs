@@ -1,10 +1,15 @@
 //! `lc0-112/1` against an independent encoder: 64 situations from real games and edge cases.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use zeitnot_encoding::{Batch, Conditions, Game, Lc0, lc0};
+use shakmaty::uci::UciMove;
+use zeitnot_encoding::{
+    Batch, Conditions, Game, Lc0,
+    lc0::{self, Policy},
+    vocabulary,
+};
 
 #[derive(Deserialize)]
 struct Golden {
@@ -40,14 +45,47 @@ fn all_planes_are_those_of_the_independent_encoder() {
 
 #[test]
 fn every_move_a_piece_can_make_has_a_place_of_its_own() {
-    let mut places = lc0::policy();
-    places.sort_unstable();
-    places.dedup();
-    // 1,792 queen-like and knight moves and 66 promotions to other pieces than knights, which share the plain move's
-    // place as it would be for a rook.
-    assert_eq!(places.len(), 1858);
-    assert!(places.iter().all(|&place| (0..lc0::POLICY as i64).contains(&place)));
-    assert_eq!(lc0::castling().len(), 2);
+    for policy in [Policy::Planes, Policy::Moves] {
+        let mut places = policy.places();
+        places.sort_unstable();
+        places.dedup();
+        // 1,792 queen-like and knight moves and 66 promotions to other pieces than knights, which share the plain
+        // move's place as it would be for a rook.
+        assert_eq!(places.len(), 1858);
+        assert!(places.iter().all(|&place| (0..policy.size() as i64).contains(&place)));
+        assert_eq!(policy.castling().len(), 2);
+    }
+}
+
+#[test]
+fn the_moves_are_in_the_published_order() {
+    let places = Policy::Moves.places();
+    let place = |uci: &str| {
+        let mv: UciMove = uci.parse().unwrap();
+        let UciMove::Normal { from, to, promotion } = mv else { panic!("{uci}") };
+        places[usize::from(vocabulary::index(from, to, promotion).unwrap())]
+    };
+    for (uci, expected) in [
+        ("a1b1", 0),
+        ("a1c1", 1),
+        ("a1h1", 6),
+        ("a1a2", 7),
+        ("a1h8", 22),
+        ("b1a1", 23),
+        ("h8g8", 1791),
+        ("a7a8q", 1792),
+        ("a7a8r", 1793),
+        ("a7a8b", 1794),
+        ("a7b8q", 1795),
+        ("b7a8q", 1798),
+        ("h7h8b", 1857),
+    ] {
+        assert_eq!(place(uci), expected, "{uci}");
+    }
+    // A knight's promotion is the plain move of a rook on a7, the last of its way up the file.
+    assert_eq!(place("a7a8n"), place("a7h7") + 1);
+    let castling = Policy::Moves.castling();
+    assert_eq!(castling.iter().map(|&(_, place)| place).collect::<Vec<_>>(), [place("e1h1"), place("e1a1")]);
 }
 
 #[test]

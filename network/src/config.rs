@@ -130,7 +130,7 @@ impl ZeitnotConfig {
     }
 }
 
-/// An `lc0-112/1` network with the policy of 80 planes.
+/// An `lc0-112/1` network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lc0Config {
@@ -140,6 +140,8 @@ pub struct Lc0Config {
     pub blocks: i64,
     /// Hidden width between squeeze and excitation, if there is any.
     pub squeeze: Option<i64>,
+    /// Channels of the fully connected policy of 1,858 moves; none for the policy of 80 planes.
+    pub policy_channels: Option<i64>,
     /// Channels of the value head.
     pub value_channels: i64,
     /// Hidden width of the value head.
@@ -156,6 +158,7 @@ impl Lc0Config {
     /// A sentence for people.
     pub fn check(&self) -> Result<(), String> {
         positive("width", self.width)?;
+        positive("policy_channels", self.policy_channels.unwrap_or(1))?;
         positive("value_channels", self.value_channels)?;
         positive("value_hidden", self.value_hidden)?;
         positive("squeeze", self.squeeze.unwrap_or(1))?;

@@ -1,8 +1,12 @@
 //! The forward pass of the `lc0-112/1` family: Maia-1 and other residual networks of Leela Chess Zero.
 
+mod format;
 pub mod reader;
 
-use zeitnot_encoding::{lc0, vocabulary};
+use zeitnot_encoding::{
+    lc0::{self, Policy},
+    vocabulary,
+};
 
 use crate::{
     Graph, Lc0Config, Outputs,
@@ -10,8 +14,6 @@ use crate::{
     graph::{Convolution, Linear},
 };
 
-/// Planes of the convolutional policy.
-const POLICY_PLANES: i64 = 80;
 /// Where the inputs say that the mover's king stands on e1: plane 5, square 4.
 const KING_AT_HOME: i64 = 5 * 64 + 4;
 
@@ -51,15 +53,15 @@ fn block<G: Graph>(g: &mut G, config: &Lc0Config, number: i64, x: &G::Value) -> 
     g.relu(&sum)
 }
 
-/// Logits of 80 planes of from squares, brought into the order of the vocabulary.
+/// The logits in the order of the vocabulary.
 fn policy<G: Graph>(g: &mut G, config: &Lc0Config, planes: &G::Value, x: &G::Value) -> G::Value {
-    let x = g.convolution(x, &layer("policy.1", config.width, config.width));
-    let x = g.relu(&x);
-    let x = g.convolution(&x, &layer("policy.2", config.width, POLICY_PLANES));
-    let x = g.reshape(&x, &[-1, lc0::POLICY as i64]);
-    let places = lc0::policy();
+    let (order, x) = match config.policy_channels {
+        Some(channels) => (Policy::Moves, connected_policy(g, config.width, channels, x)),
+        None => (Policy::Planes, convolutional_policy(g, config.width, x)),
+    };
+    let places = order.places();
     let mut castling = places.clone();
-    for (index, place) in lc0::castling() {
+    for (index, place) in order.castling() {
         if let Some(cell) = castling.get_mut(index) {
             *cell = place;
         }
@@ -76,16 +78,36 @@ fn policy<G: Graph>(g: &mut G, config: &Lc0Config, planes: &G::Value, x: &G::Val
     g.reshape(&policy, &[-1, vocabulary::SIZE as i64])
 }
 
+/// `[B, 5120]`: 80 planes of from squares.
+fn convolutional_policy<G: Graph>(g: &mut G, width: i64, x: &G::Value) -> G::Value {
+    let size = Policy::Planes.size() as i64;
+    let x = g.convolution(x, &layer("policy.1", width, width));
+    let x = g.relu(&x);
+    let x = g.convolution(&x, &layer("policy.2", width, size / 64));
+    g.reshape(&x, &[-1, size])
+}
+
+/// `[B, 1858]`: a layer over the squares of a few channels.
+fn connected_policy<G: Graph>(g: &mut G, width: i64, channels: i64, x: &G::Value) -> G::Value {
+    let x = squares(g, "policy.conv", width, channels, x);
+    g.linear(&x, &Linear::new("policy.0", channels * 64, Policy::Moves.size() as i64))
+}
+
 /// One value, or three logits: `[B, 1]` or `[B, 3]`.
 fn value<G: Graph>(g: &mut G, config: &Lc0Config, x: &G::Value) -> G::Value {
     let channels = config.value_channels;
-    let x = g.reshape(x, &[0, config.width, 64]);
-    let x = g.transpose(&x, &[0, 2, 1]);
-    let x = g.linear(&x, &Linear::new("value.conv", config.width, channels));
-    let x = g.relu(&x);
-    let x = g.transpose(&x, &[0, 2, 1]);
-    let x = g.reshape(&x, &[-1, channels * 64]);
+    let x = squares(g, "value.conv", config.width, channels, x);
     let x = g.linear(&x, &Linear::new("value.0", channels * 64, config.value_hidden));
     let x = g.relu(&x);
     g.linear(&x, &Linear::new("value.1", config.value_hidden, if config.wdl { 3 } else { 1 }))
+}
+
+/// A 1x1 convolution, as a layer over the channels of each square, and a ReLU: `[B, channels * 64]`.
+fn squares<G: Graph>(g: &mut G, name: &str, width: i64, channels: i64, x: &G::Value) -> G::Value {
+    let x = g.reshape(x, &[0, width, 64]);
+    let x = g.transpose(&x, &[0, 2, 1]);
+    let x = g.linear(&x, &Linear::new(name, width, channels));
+    let x = g.relu(&x);
+    let x = g.transpose(&x, &[0, 2, 1]);
+    g.reshape(&x, &[-1, channels * 64])
 }

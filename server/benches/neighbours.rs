@@ -165,8 +165,8 @@ fn models(folder: &Path, root: &Path, maia: &Path) -> Vec<PathBuf> {
 }
 
 fn import(maia: &Path, folder: &Path, name: &str) {
-    let (config, weights) = lc0::reader::read(&maia.join(format!("{name}.pb.gz"))).unwrap();
-    write(&folder.join(format!("{name}.onnx")), name, &NetworkConfig::Lc0(config), Some(weights));
+    let file = lc0::reader::read(&maia.join(format!("{name}.pb.gz"))).unwrap();
+    write(&folder.join(format!("{name}.onnx")), name, &NetworkConfig::Lc0(file.config), Some(file.weights));
 }
 
 fn write(path: &Path, name: &str, config: &NetworkConfig, weights: Option<Weights>) {

@@ -5,9 +5,10 @@ use std::{io::Read, path::Path};
 use flate2::read::GzDecoder;
 use prost::Message;
 use thiserror::Error;
-use zeitnot_encoding::lc0;
+use zeitnot_encoding::lc0::{self, Policy};
 
-use self::schema::{ConvBlock, Layer, Net, Residual};
+use self::schema::{ConvBlock, Layer, Net, Outline, Residual};
+use super::format::{self, Kind};
 use crate::{Lc0Config, Weights, graph::EPSILON, weights::Tensor};
 
 /// The minimal schema of the files.
@@ -19,6 +20,8 @@ pub mod schema {
 const MAGIC: u32 = 0x1c0;
 /// Largest file after decompression, in bytes: more than 40 blocks of 512 channels need.
 const LARGEST: u64 = 1 << 29;
+/// Most residual blocks, as [`Lc0Config::check`] has it.
+const MOST_BLOCKS: usize = 64;
 
 /// Why a weights file cannot be read.
 #[derive(Debug, Error)]
@@ -47,12 +50,23 @@ pub enum Lc0Error {
     },
 }
 
+/// What a file holds.
+#[derive(Clone, Debug)]
+pub struct Lc0File {
+    /// The network.
+    pub config: Lc0Config,
+    /// Its weights.
+    pub weights: Weights,
+    /// Their licence, as the file tells it; empty where it does not.
+    pub license: String,
+}
+
 /// Reads a `.pb.gz` file.
 ///
 /// # Errors
 ///
 /// [`Lc0Error`], which does not name the file.
-pub fn read(path: &Path) -> Result<(Lc0Config, Weights), Lc0Error> {
+pub fn read(path: &Path) -> Result<Lc0File, Lc0Error> {
     parse(std::fs::File::open(path)?)
 }
 
@@ -61,7 +75,7 @@ pub fn read(path: &Path) -> Result<(Lc0Config, Weights), Lc0Error> {
 /// # Errors
 ///
 /// [`Lc0Error`].
-pub fn parse(compressed: impl Read) -> Result<(Lc0Config, Weights), Lc0Error> {
+pub fn parse(compressed: impl Read) -> Result<Lc0File, Lc0Error> {
     let mut bytes = Vec::new();
     GzDecoder::new(compressed).take(LARGEST + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > LARGEST {
@@ -75,80 +89,73 @@ pub fn parse(compressed: impl Read) -> Result<(Lc0Config, Weights), Lc0Error> {
 /// # Errors
 ///
 /// [`Lc0Error`].
-pub fn decode(bytes: &[u8]) -> Result<(Lc0Config, Weights), Lc0Error> {
-    let net = Net::decode(bytes).map_err(|error| Lc0Error::Format(error.to_string()))?;
+pub fn decode(bytes: &[u8]) -> Result<Lc0File, Lc0Error> {
+    let format = |error: prost::DecodeError| Lc0Error::Format(error.to_string());
+    // Counted before they are read, since a file of empty blocks would need a hundred times its size.
+    let blocks = Outline::decode(bytes).map_err(format)?.weights.unwrap_or_default().residual.len();
+    if blocks > MOST_BLOCKS {
+        return Err(Lc0Error::Format(format!("{blocks} residual blocks, more than {MOST_BLOCKS}")));
+    }
+    let net = Net::decode(bytes).map_err(format)?;
     if net.magic() != MAGIC {
         return Err(Lc0Error::Format(format!("its magic number is {:#x}", net.magic())));
     }
-    check(&net)?;
-    build(&net)
-}
-
-/// Refuses by name what is not read.
-fn check(net: &Net) -> Result<(), Lc0Error> {
-    let format = net.format.unwrap_or_default();
-    let network = format.network_format.unwrap_or_default();
-    let unsupported = |what: String| Err(Lc0Error::Unsupported(what));
-    if format.weights_encoding() != 1 {
-        return unsupported(format!("weights encoding {}", format.weights_encoding()));
-    }
-    if network.input() != 1 {
-        return unsupported(format!("input format {}, other than 112 classical planes,", network.input()));
-    }
-    if !(1..=4).contains(&network.network()) {
-        return unsupported(format!("network structure {}, other than residual blocks,", network.network()));
-    }
-    if network.policy() != 2 {
-        return unsupported(format!("policy format {}, other than 80 planes,", network.policy()));
-    }
-    if !(1..=2).contains(&network.value()) {
-        return unsupported(format!("value format {}", network.value()));
-    }
-    Ok(())
+    let (config, weights) = build(&net)?;
+    Ok(Lc0File { config, weights, license: net.license.unwrap_or_default() })
 }
 
 fn build(net: &Net) -> Result<(Lc0Config, Weights), Lc0Error> {
+    let kind = format::kind(net)?;
     let nothing = schema::Weights::default();
     let file = net.weights.as_ref().unwrap_or(&nothing);
-    let mut builder = Builder { weights: Weights::default() };
-    let format = net.format.unwrap_or_default().network_format.unwrap_or_default();
-    let wdl = format.value() == 2;
-    let width = rows(file.input.as_ref(), 9 * lc0::PLANES, "input")?;
-    let value_channels = rows(file.value.as_ref(), width, "value")?;
-    let value_hidden = size(file.ip1_val_b.as_ref());
-    let gated = matches!(format.network(), 2 | 4);
-    if let Some(number) = file.residual.iter().position(|block| block.se.is_some() != gated) {
-        let said = if gated { "lacks" } else { "has" };
-        return Err(Lc0Error::Format(format!("block {number} {said} squeeze-and-excitation, unlike the format says")));
-    }
-    let first = file.residual.first().and_then(|block| block.se.as_ref());
-    let squeeze = first.map(|unit| size(unit.b1.as_ref()) as i64);
-    let config = Lc0Config {
-        width: width as i64,
-        blocks: file.residual.len() as i64,
-        squeeze,
-        value_channels: value_channels as i64,
-        value_hidden: value_hidden as i64,
-        wdl,
-    };
+    let config = config(&kind, file)?;
     config.check().map_err(Lc0Error::Format)?;
 
+    let (width, value_hidden) = (config.width as usize, config.value_hidden as usize);
+    let mut builder = Builder { weights: Weights::default() };
     builder.convolution("input", file.input.as_ref(), lc0::PLANES, width)?;
     for (number, block) in file.residual.iter().enumerate() {
-        builder.block(&format!("blocks.{number}"), block, width, squeeze.map(|squeeze| squeeze as usize))?;
+        builder.block(&format!("blocks.{number}"), block, width, config.squeeze.map(|squeeze| squeeze as usize))?;
     }
-    builder.convolution("policy.1", file.policy1.as_ref(), width, width)?;
-    builder.convolution("policy.2", file.policy.as_ref(), width, 80)?;
-    builder.value_convolution(file.value.as_ref(), width, value_channels)?;
-    builder.linear("value.0", file.ip1_val_w.as_ref(), file.ip1_val_b.as_ref(), 64 * value_channels, value_hidden)?;
-    builder.linear(
-        "value.1",
-        file.ip2_val_w.as_ref(),
-        file.ip2_val_b.as_ref(),
-        value_hidden,
-        if wdl { 3 } else { 1 },
-    )?;
+    match config.policy_channels {
+        Some(channels) => {
+            let (channels, moves) = (channels as usize, Policy::Moves.size());
+            builder.squares("policy", file.policy.as_ref(), width, channels)?;
+            builder.linear("policy.0", file.ip_pol_w.as_ref(), file.ip_pol_b.as_ref(), 64 * channels, moves)?;
+        }
+        None => {
+            builder.convolution("policy.1", file.policy1.as_ref(), width, width)?;
+            builder.convolution("policy.2", file.policy.as_ref(), width, Policy::Planes.size() / 64)?;
+        }
+    }
+    let (channels, values) = (config.value_channels as usize, if config.wdl { 3 } else { 1 });
+    builder.squares("value", file.value.as_ref(), width, channels)?;
+    builder.linear("value.0", file.ip1_val_w.as_ref(), file.ip1_val_b.as_ref(), 64 * channels, value_hidden)?;
+    builder.linear("value.1", file.ip2_val_w.as_ref(), file.ip2_val_b.as_ref(), value_hidden, values)?;
     Ok((config, builder.weights))
+}
+
+/// The sizes of a network, by those of its layers.
+fn config(kind: &Kind, file: &schema::Weights) -> Result<Lc0Config, Lc0Error> {
+    if let Some(number) = file.residual.iter().position(|block| block.se.is_some() != kind.gated) {
+        let said = if kind.gated { "lacks" } else { "has" };
+        return Err(Lc0Error::Format(format!("block {number} {said} squeeze-and-excitation, unlike the format says")));
+    }
+    let width = rows(file.input.as_ref(), 9 * lc0::PLANES, "input")?;
+    let policy_channels = match kind.policy {
+        Policy::Moves => Some(rows(file.policy.as_ref(), width, "policy")? as i64),
+        Policy::Planes => None,
+    };
+    let first = file.residual.first().and_then(|block| block.se.as_ref());
+    Ok(Lc0Config {
+        width: width as i64,
+        blocks: file.residual.len() as i64,
+        squeeze: first.map(|unit| size(unit.b1.as_ref()) as i64),
+        policy_channels,
+        value_channels: rows(file.value.as_ref(), width, "value")? as i64,
+        value_hidden: size(file.ip1_val_b.as_ref()) as i64,
+        wdl: kind.wdl,
+    })
 }
 
 fn size(layer: Option<&Layer>) -> usize {
@@ -170,6 +177,7 @@ fn values(name: &str, layer: Option<&Layer>, expected: usize) -> Result<Vec<f32>
     let Some(layer) = layer.filter(|_| found == expected) else {
         return Err(Lc0Error::Layer { layer: name.to_owned(), found, expected });
     };
+    format::linear16(&format!("{name} in encoding"), layer.encoding.filter(|&told| told != 0).unwrap_or(1))?;
     let (least, span) = (layer.min_val(), layer.max_val() - layer.min_val());
     let (pairs, _) = layer.params().as_chunks::<2>();
     Ok(pairs.iter().map(|&pair| least + span * f32::from(u16::from_le_bytes(pair)) / 65535.0).collect())
@@ -253,18 +261,18 @@ impl Builder {
         Ok(())
     }
 
-    /// The 1x1 convolution of the value head, its normalisation folded in.
-    fn value_convolution(&mut self, block: Option<&ConvBlock>, input: usize, output: usize) -> Result<(), Lc0Error> {
+    /// The 1x1 convolution of a head, its normalisation folded in.
+    fn squares(&mut self, name: &str, block: Option<&ConvBlock>, input: usize, output: usize) -> Result<(), Lc0Error> {
         let block = block.cloned().unwrap_or_default();
-        let mut kernel = values("value.weights", block.weights.as_ref(), input * output)?;
-        let [scale, shift, mean, variance] = statistics("value", &block, output)?;
+        let mut kernel = values(&format!("{name}.weights"), block.weights.as_ref(), input * output)?;
+        let [scale, shift, mean, variance] = statistics(name, &block, output)?;
         let factors = scale.iter().zip(&variance).map(|(s, v)| s / (v + EPSILON as f32).sqrt()).collect::<Vec<_>>();
         for (row, factor) in kernel.chunks_mut(input).zip(&factors) {
             row.iter_mut().for_each(|value| *value *= factor);
         }
         let bias = shift.iter().zip(&mean).zip(&factors).map(|((s, m), f)| s - m * f).collect();
-        self.insert("value.conv.weight", &[output, input], kernel);
-        self.insert("value.conv.bias", &[output], bias);
+        self.insert(&format!("{name}.conv.weight"), &[output, input], kernel);
+        self.insert(&format!("{name}.conv.bias"), &[output], bias);
         Ok(())
     }
 }
