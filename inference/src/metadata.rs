@@ -19,6 +19,10 @@ pub struct Metadata {
     pub metrics: String,
     /// Licence of the weights.
     pub license: String,
+    /// Name of the published file that it was imported from; empty for a model of our own.
+    pub source: String,
+    /// Fingerprint of that file, in hexadecimal.
+    pub source_sha256: String,
 }
 
 impl Metadata {
@@ -30,8 +34,8 @@ impl Metadata {
             name: name.to_owned(),
             version: version.to_owned(),
             trained_on: trained_on.to_owned(),
-            metrics: String::new(),
             license: license.to_owned(),
+            ..Metadata::default()
         }
     }
 
@@ -45,6 +49,8 @@ impl Metadata {
             ("trained_on", &self.trained_on),
             ("metrics", &self.metrics),
             ("license", &self.license),
+            ("source", &self.source),
+            ("source_sha256", &self.source_sha256),
         ]
         .map(|(key, value)| (format!("zeitnot.{key}"), value.clone()))
         .to_vec()
@@ -61,6 +67,8 @@ impl Metadata {
             trained_on: value("trained_on"),
             metrics: value("metrics"),
             license: value("license"),
+            source: value("source"),
+            source_sha256: value("source_sha256"),
         }
     }
 
@@ -85,8 +93,12 @@ mod tests {
 
     #[test]
     fn entries_are_read_back() {
-        let metadata =
-            Metadata { metrics: "{}".into(), ..Metadata::new(&Otter, "a", "1", "games", "GPL-3.0-or-later") };
+        let metadata = Metadata {
+            metrics: "{}".into(),
+            source: "a.pt".into(),
+            source_sha256: "ab".into(),
+            ..Metadata::new(&Otter, "a", "1", "games", "GPL-3.0-or-later")
+        };
         let entries = metadata.entries();
         let read = Metadata::read(|key| entries.iter().find(|entry| entry.0 == key).map(|entry| entry.1.clone()));
         assert_eq!(read, metadata);

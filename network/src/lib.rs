@@ -15,7 +15,7 @@
 //! - [`reranker`]: the network `rerank/1`.
 //! - [`excitation`]: the gates of both residual families.
 //! - [`specs`]: names, shapes and initial values of the tensors.
-//! - [`weights`]: trained tensors by name, from safetensors files.
+//! - [`weights`]: trained tensors by name, from safetensors files and PyTorch checkpoints.
 //! - [`onnx`]: the ONNX file.
 
 pub mod attention;

@@ -1,11 +1,18 @@
 //! Trained tensors by name.
 
-use std::{collections::BTreeMap, path::Path};
+mod checkpoint;
+mod float;
 
-use safetensors::{Dtype, SafeTensors};
+use std::{collections::BTreeMap, fs::File, io::Read, path::Path};
+
+use safetensors::SafeTensors;
 use thiserror::Error;
 
+use self::float::Float;
 use crate::specs::Spec;
+
+/// Most bytes of tensors: three times what the largest published network needs.
+const LARGEST: u64 = 1 << 30;
 
 /// A tensor's values.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,13 +40,13 @@ pub enum WeightsError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// The file is not a safetensors file.
-    #[error("{file}: not a safetensors file: {source}")]
+    /// The file is neither a safetensors file nor a PyTorch checkpoint, or one that is not read.
+    #[error("{file}: {reason}")]
     Format {
         /// Path of the file.
         file: String,
         /// What is wrong with it.
-        source: safetensors::SafeTensorError,
+        reason: String,
     },
     /// A tensor the network needs is not there.
     #[error("tensor {0} is missing")]
@@ -57,18 +64,38 @@ pub enum WeightsError {
 }
 
 impl Weights {
-    /// Reads the f32 tensors of a safetensors file; others, such as counters, are left out.
+    /// Reads the floating-point tensors of a safetensors file or a PyTorch checkpoint; others, such as counters, are
+    /// left out.
+    ///
+    /// A checkpoint is a zip file as `torch.save` writes since PyTorch 1.6. It is data to this reader: nothing in it is
+    /// called, and what asks for code is refused. Its tensors have their names in the model's `state_dict`, wherever
+    /// that lies.
     ///
     /// # Errors
     ///
     /// [`WeightsError::Read`] and [`WeightsError::Format`], with the file's path.
     pub fn read(path: &Path) -> Result<Self, WeightsError> {
         let file = path.display().to_string();
-        let bytes = std::fs::read(path).map_err(|source| WeightsError::Read { file: file.clone(), source })?;
-        Self::parse(&bytes).map_err(|source| WeightsError::Format { file, source })
+        let read = |source| WeightsError::Read { file: file.clone(), source };
+        let mut start = Vec::new();
+        File::open(path).and_then(|file| file.take(9).read_to_end(&mut start)).map_err(read)?;
+        let parsed = match start.as_slice() {
+            start if start.starts_with(b"PK") => checkpoint::read(path),
+            // The length of a header, far from using its last bytes, and the header.
+            [_, _, _, _, 0, 0, 0, 0, b'{'] => {
+                let mut bytes = Vec::new();
+                File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes)).map_err(read)?;
+                match bytes.len() as u64 > LARGEST {
+                    true => Err(format!("more than {LARGEST} bytes")),
+                    false => Self::parse(&bytes).map_err(|error| format!("not a safetensors file: {error}")),
+                }
+            }
+            _ => Err("neither a safetensors file nor a PyTorch checkpoint as torch.save writes since 1.6".to_owned()),
+        };
+        parsed.map_err(|reason| WeightsError::Format { file, reason })
     }
 
-    /// Reads the f32 tensors of a safetensors file in memory.
+    /// Reads the floating-point tensors of a safetensors file in memory.
     ///
     /// # Errors
     ///
@@ -77,10 +104,9 @@ impl Weights {
         let file = SafeTensors::deserialize(bytes)?;
         let mut weights = Weights::default();
         for (name, view) in file.iter() {
-            if view.dtype() == Dtype::F32 {
+            if let Some(float) = Float::of_safetensors(view.dtype()) {
                 let shape = view.shape().iter().map(|&size| size as i64).collect();
-                let (chunks, _) = view.data().as_chunks::<4>();
-                weights.insert(name, Tensor { shape, values: chunks.iter().map(|&b| f32::from_le_bytes(b)).collect() });
+                weights.insert(name, Tensor { shape, values: float.values(view.data()) });
             }
         }
         Ok(weights)

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Highest rating that is taken for one.
-const HIGHEST_RATING: u32 = 4000;
+const HIGHEST_RATING: u32 = 5000;
 /// Longest duration that is taken for a clock, in seconds: a day.
 const LONGEST_CLOCK: f32 = 86_400.0;
 

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use zeitnot_encoding::{Batch, Conditions, Game, Lc0, LegalMoves};
 use zeitnot_inference::{Device, Runtime, Session, SessionOptions};
 use zeitnot_trainer::{
-    import::{self, Import},
+    import::{self, Files, Import},
     model_file::About,
 };
 
@@ -37,7 +37,7 @@ fn probabilities_and_outlook_are_those_of_the_independent_converter() {
     let folder = tempfile::tempdir().unwrap();
     for rating in ["1100", "1500", "1900"] {
         let (file, out) = (maia.join(format!("maia-{rating}.pb.gz")), folder.path().join(format!("{rating}.onnx")));
-        import::run(&Import::Lc0 { file, out: out.clone(), about: About::default(), int8: Default::default() })
+        import::run(&Import::Lc0(Files { file, out: out.clone(), about: About::default(), int8: Default::default() }))
             .unwrap();
         let options = SessionOptions { device: Device::Cpu, threads: 2 };
         let mut session = Session::open(&Runtime::load(None).unwrap(), &out, options).unwrap();
@@ -66,9 +66,13 @@ fn files_that_are_no_weights_are_refused_by_what_is_wrong() {
     let refused = |bytes: &[u8]| {
         let (file, out) = (folder.path().join("maia.pb.gz"), folder.path().join("maia.onnx"));
         fs::write(&file, bytes).unwrap();
-        let error =
-            import::run(&Import::Lc0 { file, out: out.clone(), about: About::default(), int8: Default::default() })
-                .unwrap_err();
+        let error = import::run(&Import::Lc0(Files {
+            file,
+            out: out.clone(),
+            about: About::default(),
+            int8: Default::default(),
+        }))
+        .unwrap_err();
         assert!(!out.exists());
         format!("{error:#}")
     };
@@ -87,10 +91,10 @@ fn files_that_are_no_weights_are_refused_by_what_is_wrong() {
         bytes.extend(network);
         gzip(&bytes)
     };
-    assert!(refused(&gzip(&magic)).contains("weights encoding 0 is not supported"));
-    assert!(refused(&format(&[0x08, 9])).contains("input format 9"));
-    assert!(refused(&format(&[0x08, 1, 0x18, 77])).contains("network structure 77"));
-    assert!(refused(&format(&[0x08, 1, 0x18, 4, 0x20, 1])).contains("policy format 1"));
+    assert!(refused(&gzip(&magic)).contains("weights encoding 0 (unknown) is not supported"));
+    assert!(refused(&format(&[0x08, 9])).contains("network structure 0 (unknown)"));
+    assert!(refused(&format(&[0x08, 9, 0x18, 4])).contains("input format 9 (newer than this reader)"));
+    assert!(refused(&format(&[0x08, 1, 0x18, 4, 0x20, 3])).contains("policy format 3 (attention) is not supported"));
     assert!(refused(&format(&[0x08, 1, 0x18, 4, 0x20, 2, 0x28, 2])).contains("input.weights has 0 values"));
     let Some(maia) = common::shared("maia1") else { return };
     let whole = fs::read(maia.join("maia-1100.pb.gz")).unwrap();

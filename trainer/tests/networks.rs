@@ -5,13 +5,14 @@
 use std::path::Path;
 
 use serde::Deserialize;
+use sha2::{Digest, Sha256};
 use shakmaty::{Chess, Move, Position, uci::UciMove};
 use tch::Device;
 use zeitnot_encoding::{Batch, Conditions, Encoding, Otter, Situation, Zeitnot};
 use zeitnot_inference::{Answer, Metadata, Runtime, Session, SessionOptions};
 use zeitnot_network::{NetworkConfig, OtterConfig, Weights, onnx, specs};
 use zeitnot_trainer::{
-    import::{self, Import},
+    import::{self, Files, Import},
     model_file::{About, samples},
     parity::{TOLERANCE, answer, difference},
     train::{
@@ -226,13 +227,18 @@ fn published_weights_become_a_model_and_a_checkpoint() {
     tch::Tensor::write_safetensors(&tensors, &file).unwrap();
 
     let (out, run) = (folder.path().join("otter.onnx"), folder.path().join("run"));
-    let import =
-        Import::Otter { file: file.clone(), out: out.clone(), checkpoint: Some(run.clone()), about: About::default() };
+    let about = About::default();
+    let files = Files { file: file.clone(), out: out.clone(), about, int8: Default::default() };
+    let import = Import::Otter { files, checkpoint: Some(run.clone()) };
     import::run(&import).unwrap();
     let runtime = Runtime::load(None).unwrap();
     let options = SessionOptions { device: zeitnot_inference::Device::Cpu, threads: 1 };
     let session = Session::open(&runtime, &out, options).unwrap();
-    assert_eq!(session.metadata().encoding, "otter/1");
+    let metadata = session.metadata();
+    assert_eq!((metadata.encoding.as_str(), metadata.license.as_str()), ("otter/1", "MIT"));
+    let sha256 = format!("{:x}", Sha256::digest(std::fs::read(&file).unwrap()));
+    let name = file.file_name().unwrap().to_string_lossy();
+    assert_eq!((metadata.source.as_str(), metadata.source_sha256.as_str()), (&*name, sha256.as_str()));
     assert_eq!(read_weights(&run).unwrap(), weights);
 
     tensors.retain(|(name, _)| name != "value_proj.3.bias");

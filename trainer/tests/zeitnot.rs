@@ -10,17 +10,11 @@ use std::{
     time::Duration,
 };
 
-use common::training::{options, stop};
-use tonic::transport::Channel;
-use zeitnot_proto::v1::{
-    Clock, Mover, Opponent, Position, PredictRequest, PredictResponse, RatingSystem, TimeControl,
-    prediction_service_client::PredictionServiceClient,
+use common::{
+    serving::Served,
+    training::{options, stop},
 };
-use zeitnot_server::{
-    cli::{Cli, Command},
-    models,
-    server::{self, Listeners, Signals},
-};
+use zeitnot_proto::v1::{Clock, Mover, Opponent, Position, PredictRequest, PredictResponse, RatingSystem, TimeControl};
 use zeitnot_trainer::{
     calibrate, evaluate, export,
     model_file::About,
@@ -120,22 +114,7 @@ fn a_tiny_network_is_trained_exported_judged_and_served() {
 }
 
 async fn serve_and_predict(model: &Path) {
-    let arguments = ["zeitnot", "serve", "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0", "--drain-delay-ms=0"];
-    let arguments = arguments.iter().map(std::ffi::OsString::from).chain(["--model".into(), model.into()]);
-    let Command::Serve(configured) = Cli::read(arguments).unwrap().command else { unreachable!() };
-    let listeners = Listeners::bind(&configured.options).await.unwrap();
-    let address = listeners.grpc_address().unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (_hangup, hangups) = tokio::sync::mpsc::channel(1);
-    let shutdown = async move {
-        let _ = stopped.await;
-    };
-    let opener = models::onnx_runtime(&configured.options);
-    let signals = Signals { shutdown, hangups };
-    let server = tokio::spawn(server::run(configured.options, listeners, opener, signals));
-    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
-    let mut client = PredictionServiceClient::new(channel);
-
+    let mut served = Served::start(&[model]).await;
     let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
     let moves = ["e4", "e5", "Nf3"].map(str::to_owned).to_vec();
     let known = PredictRequest {
@@ -146,7 +125,7 @@ async fn serve_and_predict(model: &Path) {
         clock: Some(Clock { mover_remaining: seconds(300), opponent_remaining: seconds(500) }),
         ..PredictRequest::default()
     };
-    let answer = answered(&mut client, known.clone()).await;
+    let answer = served.predict(&known).await.unwrap();
     whole(&answer, 29);
     let conditions = answer.conditions.unwrap();
     assert_eq!((conditions.mover_remaining, conditions.opponent_remaining), (seconds(300), seconds(500)));
@@ -154,7 +133,7 @@ async fn serve_and_predict(model: &Path) {
     assert!(conditions.unknown.is_empty() && conditions.notes.is_empty());
 
     let unknown = PredictRequest { position: known.position, ..PredictRequest::default() };
-    let blind = answered(&mut client, unknown).await;
+    let blind = served.predict(&unknown).await.unwrap();
     whole(&blind, 29);
     assert_ne!(blind.moves, answer.moves, "conditions make a difference");
     let names = [
@@ -167,20 +146,7 @@ async fn serve_and_predict(model: &Path) {
         "clock.opponent_remaining",
     ];
     assert_eq!(blind.conditions.unwrap().unknown, names);
-    stop.send(()).unwrap();
-    server.await.unwrap().unwrap();
-}
-
-/// The answer as soon as the model is loaded.
-async fn answered(client: &mut PredictionServiceClient<Channel>, request: PredictRequest) -> PredictResponse {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        match client.predict(request.clone()).await {
-            Ok(answer) => return answer.into_inner(),
-            Err(status) => assert!(tokio::time::Instant::now() < deadline, "{status}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    served.stop().await;
 }
 
 /// Every part of an answer is there and consistent.

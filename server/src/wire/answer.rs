@@ -112,6 +112,8 @@ fn described(metadata: Metadata, runs: Option<&Arc<Model>>, sha256: &str, is_def
         is_default,
         members: Vec::new(),
         interpolated: false,
+        source: metadata.source,
+        source_sha256: metadata.source_sha256,
     }
 }
 

@@ -1,6 +1,9 @@
 //! Games and recipes that the tests share.
 #![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::indexing_slicing)]
 
+pub(crate) mod pytorch;
+pub(crate) mod serving;
+
 use std::{
     fmt::Write,
     fs,
