@@ -2,10 +2,12 @@
 //!
 //! # Layout
 //!
+//! - [`contender`]: a model or an ensemble of several.
 //! - [`judge`]: runs the models over the games' decisions.
 //! - [`metrics`]: accuracy, NLL, calibration error, and intervals by a bootstrap over players.
 //! - [`report`]: table, JSON and picture.
 
+pub mod contender;
 pub mod judge;
 pub mod metrics;
 pub mod report;
@@ -26,7 +28,7 @@ use crate::{
 /// Options of `evaluate`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// Models, ONNX files
+    /// Models, ONNX files or the .toml files of ensembles
     #[arg(long = "model", required = true, num_args = 1..)]
     pub models: Vec<PathBuf>,
     /// Held-out games, .pgn or .pgn.zst

@@ -9,12 +9,14 @@
 //! - [`export`], [`import`]: checkpoints and published weights to ONNX; [`model_file`] writes, [`parity`] checks,
 //!   [`quantize`] makes them faster.
 //! - [`annotate`]: what an engine says of a model's candidates; [`rerank`]: re-rankers, trained on that and judged.
-//! - [`evaluate`]: models against held-out games; [`calibrate`]: whether probabilities and think times are what happens.
+//! - [`evaluate`]: models against held-out games; [`calibrate`]: whether probabilities and think times are what happens;
+//!   [`compare`]: many models and ensembles on the same decisions.
 //! - [`picture`]: drawings as SVG.
 
 pub mod annotate;
 pub mod calibrate;
 pub mod clk;
+pub mod compare;
 pub mod evaluate;
 #[cfg(feature = "tch")]
 pub mod export;

@@ -27,6 +27,8 @@ enum Command {
     Import(zeitnot_trainer::import::Import),
     /// Models against held-out games
     Evaluate(zeitnot_trainer::evaluate::Options),
+    /// Several models and ensembles on the same decisions, in one table
+    Compare(zeitnot_trainer::compare::Options),
     /// What an engine says of a model's most probable moves, as Parquet shards
     Annotate(zeitnot_trainer::annotate::Options),
     /// Annotated decisions to a re-ranker
@@ -81,6 +83,7 @@ fn run() -> Result<()> {
             report(&options.rerank, &options.models, options.samples, json, picture).map(drop)
         }
         Command::Evaluate(options) => zeitnot_trainer::evaluate::run(&options).map(drop),
+        Command::Compare(options) => zeitnot_trainer::compare::run(&options).map(drop),
         Command::Annotate(options) => {
             let report = zeitnot_trainer::annotate::run(&options, &interrupted()?)?;
             anyhow::ensure!(!report.interrupted, "the run is not finished");

@@ -75,6 +75,109 @@ fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("cannot draw: {error}")
 }
 
+/// A panel with a line for each series.
+#[derive(Clone, Debug)]
+pub struct Lines {
+    /// Heading.
+    pub title: String,
+    /// What stands under each point.
+    pub labels: Vec<String>,
+    /// The values of each series, in the order of the labels.
+    pub lines: Vec<Vec<f64>>,
+}
+
+/// A square of percentages, each series against each.
+#[derive(Clone, Debug)]
+pub struct Map {
+    /// Heading.
+    pub title: String,
+    /// The rows.
+    pub values: Vec<Vec<f64>>,
+}
+
+/// Draws panels of lines under each other, and a map under them.
+///
+/// # Errors
+///
+/// When the file cannot be written.
+pub fn lines_and_map(path: &Path, series: &[String], panels: &[Lines], map: &Map) -> Result<()> {
+    let below = 140 + 34 * series.len() as u32;
+    let above = 380 * panels.len() as u32;
+    let root = SVGBackend::new(path, (900, above + below)).into_drawing_area();
+    root.fill(&WHITE).map_err(drawing)?;
+    let (upper, lower) = root.split_vertically(above);
+    for (area, panel) in upper.split_evenly((panels.len().max(1), 1)).iter().zip(panels) {
+        lines(area, series, panel)?;
+    }
+    square(&lower, series, map)?;
+    root.present().map_err(drawing)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn lines(area: &Area<'_>, series: &[String], panel: &Lines) -> Result<()> {
+    let values = || panel.lines.iter().flatten().copied();
+    let (low, high) = range(values());
+    let margin = 0.05 * (high - low);
+    // A quarter more than the points need, for the names of the series.
+    let room = 1.25 * panel.labels.len().max(1) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .caption(&panel.title, ("sans-serif", 18))
+        .margin(10)
+        .x_label_area_size(30)
+        .y_label_area_size(44)
+        .build_cartesian_2d(-0.5..room, low - margin..high + margin)
+        .map_err(drawing)?;
+    let label = |x: &f64| match x.fract() == 0.0 && *x >= 0.0 {
+        true => panel.labels.get(*x as usize).cloned().unwrap_or_default(),
+        false => String::new(),
+    };
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_labels(panel.labels.len() + 2)
+        .x_label_formatter(&label)
+        .draw()
+        .map_err(drawing)?;
+    for (number, (name, line)) in series.iter().zip(&panel.lines).enumerate() {
+        let style = color(number, series.len()).stroke_width(2);
+        let points = (0u32..).map(f64::from).zip(line.iter().copied());
+        chart
+            .draw_series(LineSeries::new(points, style))
+            .map_err(drawing)?
+            .label(name.as_str())
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], style));
+    }
+    chart.configure_series_labels().background_style(WHITE.mix(0.8)).border_style(BLACK).draw().map_err(drawing)
+}
+
+/// The color of a series among many: around the wheel once.
+fn color(number: usize, of: usize) -> HSLColor {
+    HSLColor(number as f64 / of.max(1) as f64, 0.7, 0.45)
+}
+
+fn square(area: &Area<'_>, series: &[String], map: &Map) -> Result<()> {
+    let area = area.titled(&map.title, ("sans-serif", 18)).map_err(drawing)?;
+    let (low, high) = range(map.values.iter().flatten().copied());
+    let (left, top, width, height) = (150, 30, 56, 30);
+    let text = |color: RGBColor| ("sans-serif", 13).into_font().color(&color);
+    for ((row, name), values) in (0..).zip(series).zip(&map.values) {
+        let y = top + row * height;
+        area.draw(&Text::new(name.clone(), (8, y + 8), text(BLACK))).map_err(drawing)?;
+        let head: String = name.chars().skip(name.chars().count().saturating_sub(8)).collect();
+        area.draw(&Text::new(head, (left + row * width + 2, top - 18), text(BLACK))).map_err(drawing)?;
+        for (column, value) in (0..).zip(values) {
+            let share = (value - low) / (high - low);
+            let x = left + column * width;
+            let fill = RGBColor(33, 102, 172).mix(0.1 + 0.85 * share).filled();
+            area.draw(&Rectangle::new([(x, y), (x + width - 2, y + height - 2)], fill)).map_err(drawing)?;
+            let ink = if share > 0.5 { WHITE } else { BLACK };
+            area.draw(&Text::new(format!("{value:.1}"), (x + 12, y + 8), text(ink))).map_err(drawing)?;
+        }
+    }
+    Ok(())
+}
+
 /// Width of a panel of grouped values without its labels, in pixels.
 const PLOT: f64 = 836.0;
 

@@ -2,18 +2,17 @@
 
 use std::{
     collections::HashMap,
-    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow};
 use indicatif::{ProgressBar, ProgressStyle};
 use shakmaty::{Color, Position};
-use zeitnot_encoding::{Batch, Conditions, Encoding, LegalMoves, otter::rating_bucket, vocabulary};
-use zeitnot_inference::{Metadata, Runtime, Session, SessionOptions};
+use zeitnot_encoding::{Conditions, LegalMoves, clock::TimeClass, otter::rating_bucket, vocabulary};
+use zeitnot_inference::{InferenceError, Runtime, SessionOptions};
 
-use super::{HeldOut, Options, metrics::Score};
+use super::{HeldOut, Options, contender::Contender, metrics::Score};
 use crate::record::{Decision, GameRecord};
 
 /// Decisions in one run.
@@ -34,8 +33,8 @@ pub fn clock_group(conditions: &Conditions) -> Option<usize> {
 
 /// The scores of all models on all decisions.
 pub struct Verdicts {
-    /// What each model says of itself.
-    pub models: Vec<Metadata>,
+    /// The models' names.
+    pub models: Vec<String>,
     /// Every decision, in the order of the games.
     pub decisions: Vec<Judged>,
 }
@@ -53,7 +52,9 @@ pub struct Judged {
     pub phase: usize,
     /// Group by share of the clock left, 0 to 5; none when unknown.
     pub clock: Option<usize>,
-    /// One score per model and history length, lengths of a model side by side.
+    /// Group by time class, fastest first; none when unknown.
+    pub time_class: Option<usize>,
+    /// One score per history length and model, models of a length side by side.
     pub scores: Vec<Score>,
 }
 
@@ -72,7 +73,7 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
     bar.set_style(ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} decisions left {eta}")?);
     let next = AtomicUsize::new(0);
     let work = || -> Result<Verdicts> {
-        let mut sessions = open(runtime, options)?;
+        let mut contenders = open(runtime, options)?;
         let mut judged = Vec::new();
         loop {
             let first = next.fetch_add(CHUNK, Ordering::Relaxed);
@@ -80,9 +81,9 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
             if chunk.is_empty() {
                 break;
             }
-            judge_games(&mut sessions, &chunk, &players, options, &mut judged, &bar)?;
+            judge_games(&mut contenders, &chunk, &players, options, &mut judged, &bar)?;
         }
-        let models = sessions.iter().map(|session| session.metadata().clone()).collect();
+        let models = contenders.iter().map(|contender| contender.name().to_owned()).collect();
         Ok(Verdicts { models, decisions: judged })
     };
     let results = thread::scope(|scope| {
@@ -102,10 +103,10 @@ pub fn judge(runtime: &Runtime, games: &[HeldOut], options: &Options) -> Result<
     Ok(all)
 }
 
-fn open(runtime: &Runtime, options: &Options) -> Result<Vec<Session>> {
+/// Opens the models, each on one thread.
+pub(crate) fn open(runtime: &Runtime, options: &Options) -> Result<Vec<Contender>, InferenceError> {
     let how = SessionOptions { device: options.device, threads: 1 };
-    let open = |path: &Path| Session::open(runtime, path, how);
-    Ok(options.models.iter().map(|path| open(path)).collect::<Result<Vec<_>, _>>()?)
+    options.models.iter().map(|path| Contender::open(runtime, path, how)).collect()
 }
 
 /// Numbers for the players' names; sites use different names for the same person.
@@ -121,7 +122,7 @@ fn players(games: &[HeldOut]) -> HashMap<(String, String), u32> {
 }
 
 fn judge_games(
-    sessions: &mut [Session],
+    contenders: &mut [Contender],
     games: &[(usize, &HeldOut)],
     players: &HashMap<(String, String), u32>,
     options: &Options,
@@ -135,13 +136,13 @@ fn judge_games(
             let player = players.get(&(held_out.game.site.clone(), mover.name.clone())).copied().unwrap_or_default();
             waiting.push(Waiting { number, game: &held_out.game, player, decision });
             if waiting.len() == BATCH {
-                judge_batch(sessions, options, &mut waiting, judged)?;
+                judge_batch(contenders, options, &mut waiting, judged)?;
                 bar.inc(BATCH as u64);
             }
         }
     }
     bar.inc(waiting.len() as u64);
-    judge_batch(sessions, options, &mut waiting, judged)
+    judge_batch(contenders, options, &mut waiting, judged)
 }
 
 /// A decision to be judged.
@@ -153,7 +154,7 @@ struct Waiting<'a> {
 }
 
 fn judge_batch(
-    sessions: &mut [Session],
+    contenders: &mut [Contender],
     options: &Options,
     waiting: &mut Vec<Waiting<'_>>,
     judged: &mut Vec<Judged>,
@@ -167,33 +168,24 @@ fn judge_batch(
     if options.leak_clock {
         waiting.iter_mut().for_each(|own| own.game.leak_clock(&mut own.decision));
     }
-    for session in sessions {
-        for &length in &options.history_lengths {
-            let answer = session.run(&encode(session.encoding(), waiting, length))?;
-            if answer.policy.iter().any(|logit| !logit.is_finite()) {
-                bail!("{} answers with logits that are no numbers", session.metadata().name);
-            }
-            let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).enumerate();
-            for (row, ((judged, Waiting { decision, .. }), legal)) in rows {
-                let policy =
-                    answer.policy.get(row * vocabulary::SIZE..(row + 1) * vocabulary::SIZE).unwrap_or_default();
+    for &length in &options.history_lengths {
+        let situations = waiting.iter().map(|own| {
+            let mut situation = own.decision.situation.clone();
+            situation.forget(length);
+            situation
+        });
+        let situations = situations.collect::<Vec<_>>();
+        for contender in contenders.iter_mut() {
+            let answers = contender.probabilities(&situations, &legal)?;
+            let rows = judged.iter_mut().skip(first).zip(waiting.iter()).zip(&legal).zip(answers);
+            for (((judged, Waiting { decision, .. }), legal), probabilities) in rows {
                 let played = vocabulary::index_of(decision.played, decision.situation.position.turn());
-                judged.scores.push(Score::of(legal, policy, played));
+                judged.scores.push(Score::of(legal, &probabilities, played));
             }
         }
     }
     waiting.clear();
     Ok(())
-}
-
-fn encode(encoding: &'static dyn Encoding, waiting: &[Waiting<'_>], length: usize) -> Batch {
-    let mut batch = Batch::new(encoding, waiting.len());
-    for Waiting { decision, .. } in waiting {
-        let mut situation = decision.situation.clone();
-        situation.forget(length);
-        batch.push(&situation);
-    }
-    batch
 }
 
 fn groups(game: usize, player: u32, decision: &Decision) -> Judged {
@@ -208,6 +200,9 @@ fn groups(game: usize, player: u32, decision: &Decision) -> Judged {
             80.. => 2,
         },
         clock: clock_group(conditions),
+        time_class: conditions
+            .time_control
+            .and_then(|control| TimeClass::ALL.iter().position(|&class| class == control.class())),
         scores: Vec::new(),
     }
 }

@@ -21,19 +21,29 @@ pub struct Score {
     pub probability: f32,
     /// Probability of the most probable move.
     pub confidence: f32,
+    /// Vocabulary index of that move.
+    pub choice: u16,
 }
 
 impl Score {
-    /// Scores 4,208 logits. `played` is the move's vocabulary index.
-    pub fn of(legal: &LegalMoves, policy: &[f32], played: Option<u16>) -> Self {
-        let probabilities = legal.probabilities(policy);
+    /// Scores probabilities of the legal moves. `played` is the move's vocabulary index.
+    pub fn of(legal: &LegalMoves, probabilities: &[f32], played: Option<u16>) -> Self {
         let place = legal.indices().iter().position(|&index| Some(index) == played);
         let probability = place.and_then(|place| probabilities.get(place)).copied().unwrap_or(0.0);
+        let ranked = legal.indices().iter().copied().zip(probabilities.iter().copied());
+        let before = |a: &(u16, f32), b: &(u16, f32)| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0));
+        let (choice, confidence) = ranked.max_by(before).unwrap_or_default();
         Score {
-            rank: ranked_before(legal.indices(), &probabilities, played.unwrap_or(u16::MAX), probability) as u16,
+            rank: ranked_before(legal.indices(), probabilities, played.unwrap_or(u16::MAX), probability) as u16,
             probability,
-            confidence: probabilities.iter().copied().fold(0.0, f32::max),
+            confidence,
+            choice,
         }
+    }
+
+    /// Negative log-likelihood of the move played.
+    pub fn nats(&self) -> f64 {
+        -f64::from(self.probability).max(LEAST).ln()
     }
 }
 
@@ -71,7 +81,7 @@ impl Figures {
             n += 1;
             top1 += hit;
             top5 += f64::from(score.rank < 5);
-            nll -= f64::from(score.probability).max(LEAST).ln();
+            nll += score.nats();
             let (hits, count) = players.entry(player).or_default();
             *hits += hit;
             *count += 1.0;
@@ -113,9 +123,14 @@ fn interval(players: &[(f64, f64)], samples: usize) -> [f64; 2] {
             100.0 * hits / count
         })
         .collect::<Vec<_>>();
-    accuracies.sort_by(f64::total_cmp);
-    let quantile = |share: f64| accuracies.get((share * (samples.saturating_sub(1)) as f64).round() as usize).copied();
-    [0.025, 0.975].map(|share| quantile(share).unwrap_or(f64::NAN))
+    middle(&mut accuracies)
+}
+
+/// The ends of the middle 95% of some values, which it sorts.
+pub(crate) fn middle(values: &mut [f64]) -> [f64; 2] {
+    values.sort_by(f64::total_cmp);
+    let last = values.len().saturating_sub(1) as f64;
+    [0.025, 0.975].map(|share| values.get((share * last).round() as usize).copied().unwrap_or(f64::NAN))
 }
 
 #[cfg(test)]
@@ -123,7 +138,7 @@ mod tests {
     use super::*;
 
     fn score(rank: u16, probability: f32, confidence: f32) -> Score {
-        Score { rank, probability, confidence }
+        Score { rank, probability, confidence, choice: 0 }
     }
 
     #[test]
@@ -143,8 +158,10 @@ mod tests {
     fn a_model_without_preference_is_right_by_chance_alone() {
         let position = shakmaty::Chess::default();
         let legal = LegalMoves::of(&position);
-        let policy = vec![0.0; zeitnot_encoding::vocabulary::SIZE];
-        let ranks = legal.indices().iter().map(|&index| Score::of(&legal, &policy, Some(index)).rank);
+        let even = vec![0.05; 20];
+        let scores = legal.indices().iter().map(|&index| Score::of(&legal, &even, Some(index)));
+        let lowest = legal.indices().iter().copied().min().unwrap();
+        let ranks = scores.inspect(|score| assert_eq!(score.choice, lowest)).map(|score| score.rank);
         let mut ranks = ranks.collect::<Vec<_>>();
         ranks.sort_unstable();
         assert_eq!(ranks, (0..20).collect::<Vec<_>>());

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use zeitnot_encoding::clock::TimeClass;
 
 use super::{
     Options,
@@ -50,16 +51,21 @@ pub struct ModelFigures {
     pub by_phase: BTreeMap<String, Figures>,
     /// By the share of the initial time the mover has left.
     pub by_clock: BTreeMap<String, Figures>,
+    /// By the game's time class.
+    #[serde(default)]
+    pub by_time_class: BTreeMap<String, Figures>,
     /// All decisions with only so many recent moves shown.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_history: BTreeMap<String, Figures>,
 }
 
 impl Evaluation {
     /// Sums up verdicts.
     pub fn of(verdicts: &Verdicts, options: &Options) -> Self {
-        let lengths = options.history_lengths.len();
-        let models = verdicts.models.iter().zip(&options.models).enumerate().map(|(model, (metadata, path))| {
-            let last = (model + 1) * lengths - 1;
+        let count = verdicts.models.len();
+        let models = verdicts.models.iter().zip(&options.models).enumerate().map(|(model, (name, path))| {
+            let slot = |length: usize| length * count + model;
+            let last = slot(options.history_lengths.len().saturating_sub(1));
             let group = |keep: &dyn Fn(&Judged) -> bool, slot: usize| {
                 let kept = verdicts.decisions.iter().filter(|judged| keep(judged));
                 let scores = kept.filter_map(|judged| Some((judged.player, *judged.scores.get(slot)?)));
@@ -79,14 +85,15 @@ impl Evaluation {
             }
             let by_history = options.history_lengths.iter().enumerate();
             ModelFigures {
-                name: metadata.name.clone(),
+                name: name.clone(),
                 file: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
                 overall: group(&|_| true, last),
                 by_rating: groups(&RATINGS, |judged| Some(judged.rating)),
                 by_phase: groups(&PHASES, |judged| Some(judged.phase)),
                 by_clock,
+                by_time_class: groups(&TimeClass::ALL.map(TimeClass::name), |judged| judged.time_class),
                 by_history: by_history
-                    .map(|(number, length)| (length.to_string(), group(&|_| true, model * lengths + number)))
+                    .map(|(number, length)| (length.to_string(), group(&|_| true, slot(number))))
                     .collect(),
             }
         });
@@ -140,6 +147,7 @@ impl Evaluation {
             panel("top-1 (%) by rating", 0),
             panel("by phase", 1),
             panel("by share of the clock left", 2),
+            panel("by time class", 3),
             self.by_history(),
         ];
         picture::bars(path, &names, &panels)
@@ -161,10 +169,15 @@ impl Evaluation {
 }
 
 impl ModelFigures {
-    /// Ratings, phases and clocks, with the names in order.
-    fn groups(&self) -> [(Vec<&'static str>, &BTreeMap<String, Figures>); 3] {
+    /// Ratings, phases, clocks and time classes, with the names in order.
+    pub(crate) fn groups(&self) -> [(Vec<&'static str>, &BTreeMap<String, Figures>); 4] {
         let clocks = CLOCKS.iter().copied().chain([UNKNOWN_CLOCK]).collect();
-        [(RATINGS.to_vec(), &self.by_rating), (PHASES.to_vec(), &self.by_phase), (clocks, &self.by_clock)]
+        [
+            (RATINGS.to_vec(), &self.by_rating),
+            (PHASES.to_vec(), &self.by_phase),
+            (clocks, &self.by_clock),
+            (TimeClass::ALL.map(TimeClass::name).to_vec(), &self.by_time_class),
+        ]
     }
 }
 
